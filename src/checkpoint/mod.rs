@@ -1,0 +1,1 @@
+//! Dingo's `.pt` format, read and written.

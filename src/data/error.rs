@@ -1,0 +1,12 @@
+//! The one error of this layer.
+
+/// What is wrong with a data file, or with what the settings ask of it.
+#[derive(Debug, thiserror::Error)]
+pub enum DataError {
+    /// The file cannot be used: missing, truncated, not HDF5, a group or shape that is not as it must be.
+    #[error("{file}: {message}")]
+    File { file: String, message: String },
+    /// The settings ask for what the data cannot give; `key` is the dotted path in the settings.
+    #[error("{key}: {message}")]
+    Setting { key: String, message: String },
+}

@@ -1,0 +1,19 @@
+//! From HDF5 files to batches.
+
+mod error;
+
+pub use error::DataError;
+
+use tch::Tensor;
+
+/// What one step of training reads.
+#[derive(Debug)]
+pub struct Batch {
+    /// Standardized inference parameters, `[batch, parameters]`, float32.
+    pub theta: Tensor,
+    /// The network's inputs; first the whitened strain `[batch, detectors, 3, bins]` (real, imaginary, 1e-23 / ASD), then
+    /// context parameters `[batch, parameters]` where there are some. float32.
+    pub context: Vec<Tensor>,
+    /// Samples of the global batch, over all ranks.
+    pub global_count: usize,
+}

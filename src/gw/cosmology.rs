@@ -1,0 +1,1 @@
+//! Distances of the Planck15 cosmology (radiation and massive neutrinos included).

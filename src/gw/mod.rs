@@ -1,0 +1,8 @@
+//! Physics on plain numbers: bilby prior expressions, detectors, time, frequency domains, noise curves.
+
+pub mod cosmology;
+pub mod detector;
+pub mod domain;
+pub mod noise_curve;
+pub mod prior;
+pub mod time;

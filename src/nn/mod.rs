@@ -1,0 +1,1 @@
+//! Layers and networks, with PyTorch's parameter names.

@@ -1,0 +1,1 @@
+//! The posterior models; `loss(batch)` is their face.

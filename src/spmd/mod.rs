@@ -1,0 +1,1 @@
+//! The world of ranks: bootstrap, collectives, gradient reduction. Knows nothing of models or data.

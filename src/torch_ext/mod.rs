@@ -1,0 +1,1 @@
+//! What libtorch has and `tch` does not expose: a thin C++ side and its safe Rust face.

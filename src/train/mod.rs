@@ -1,0 +1,1 @@
+//! Stages, epochs, optimizer, scheduler, limits, history.
