@@ -24,3 +24,20 @@ impl Dropout {
         x.dropout(self.probability, true)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drops_its_share_in_training_alone() {
+        let x = Tensor::ones([200, 500], tch::kind::FLOAT_CPU);
+        assert_eq!(Dropout::new(0.2).forward(&x, Mode::Eval), x);
+        assert_eq!(Dropout::new(0.0).forward(&x, Mode::Train), x);
+        let dropped = Dropout::new(0.2).forward(&x, Mode::Train);
+        // Binomial(1e5, 0.8): the share has a standard deviation of 1.3e-3.
+        let kept = dropped.count_nonzero(None).int64_value(&[]) as f64 / 1e5;
+        assert!((kept - 0.8).abs() < 6e-3, "{kept}");
+        assert!((dropped.max().double_value(&[]) - 1.25).abs() < 1e-6);
+    }
+}

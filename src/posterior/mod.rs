@@ -1,6 +1,8 @@
 //! The posterior models; `loss(batch)` is their face.
 
 mod normalizing_flow;
+#[cfg(test)]
+mod tests;
 
 pub use normalizing_flow::NormalizingFlow;
 

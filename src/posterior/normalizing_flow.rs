@@ -18,12 +18,31 @@ impl NormalizingFlow {
         initial_weights: Option<&[Tensor]>,
         context: &BuildContext,
     ) -> Result<Self, NnError> {
+        check_context_dim(model)?;
         let (network, state) = build_module(context, |scope| {
             let embedding_net = EmbeddingNet::new(&scope.child("embedding_net"), &model.embedding, initial_weights)?;
             let flow = neural_spline_flow(&scope.child("flow"), &model.posterior)?;
             Ok(FlowWrapper::new(embedding_net, flow))
         })?;
         Ok(NormalizingFlow { network, state })
+    }
+
+    /// The flow and its embedding.
+    pub fn network(&self) -> &FlowWrapper {
+        &self.network
+    }
+}
+
+/// The flow must be as wide as what the embedding gives: `output_dim`, and with added context at least one more.
+fn check_context_dim(model: &ModelSettings) -> Result<(), NnError> {
+    let (output_dim, added) = (model.embedding.output_dim, model.embedding.added_context);
+    match model.posterior.context_dim {
+        Some(width) if (added && width <= output_dim) || (!added && width != output_dim) => {
+            let more = if added { " and added context" } else { "" };
+            let message = format!("{width}, but the embedding gives {output_dim}{more}");
+            Err(NnError::Settings { key: "model.posterior_kwargs.context_dim", message })
+        }
+        _ => Ok(()),
     }
 }
 

@@ -26,7 +26,8 @@ impl CouplingMask {
         CouplingMask((0..features).map(|i| features == 1 || (i % 2 == 0) == first_transformed).collect())
     }
 
-    fn places(&self, transformed: bool) -> Vec<i64> {
+    /// The places of the features that are transformed, or of those that are not.
+    pub fn places(&self, transformed: bool) -> Vec<i64> {
         (0..).zip(&self.0).filter(|(_, &m)| m == transformed).map(|(i, _)| i).collect()
     }
 }

@@ -16,16 +16,26 @@ impl Flow {
         Flow { transform, distribution }
     }
 
-    /// `theta` is `[batch, features]`, `context` `[batch, context_features]`; gives `[batch]`.
+    /// Log-density of `theta`, `[batch, features]`, given `context`, `[batch, context_features]`: `[batch]`.
     pub fn log_prob(&self, theta: &Tensor, context: &Tensor, mode: Mode) -> Result<Tensor, NnError> {
+        let (noise, logabsdet) = self.to_noise(theta, context, mode)?;
+        Ok(self.distribution.log_prob(&noise) + logabsdet)
+    }
+
+    /// The noise that `theta` comes from, `[batch, features]`, and log |det J| of that map, `[batch]`.
+    pub fn to_noise(&self, theta: &Tensor, context: &Tensor, mode: Mode) -> Result<(Tensor, Tensor), NnError> {
         check_width("flow (theta)", theta, self.distribution.features())?;
         let (batch, actual) = (theta.size()[0], context.size());
         if actual.first() != Some(&batch) {
             let expected = format!("[{batch}, context_features], as theta has {batch} samples");
             return Err(NnError::Shape { layer: "flow (context)", expected, actual });
         }
-        let (noise, logabsdet) = self.transform.forward(theta, Some(context), mode)?;
-        Ok(self.distribution.log_prob(&noise) + logabsdet)
+        self.transform.forward(theta, Some(context), mode)
+    }
+
+    /// θ for noise of the base distribution: the inverse of [`to_noise`](Self::to_noise) in evaluation mode.
+    pub fn from_noise(&self, noise: &Tensor, context: &Tensor) -> Result<(Tensor, Tensor), NnError> {
+        self.transform.inverse(noise, Some(context), Mode::Eval)
     }
 
     /// Draws `num_samples` for each row of `context`, `[batch, context_features]`: the samples,
@@ -34,7 +44,7 @@ impl Flow {
         let batch = context.size()[0];
         let noise = self.distribution.sample(batch * num_samples, context.device());
         let repeated = context.f_repeat_interleave_self_int(num_samples, 0, None)?;
-        let (samples, logabsdet) = self.transform.inverse(&noise, Some(&repeated), Mode::Eval)?;
+        let (samples, logabsdet) = self.from_noise(&noise, &repeated)?;
         let log_prob = self.distribution.log_prob(&noise) - logabsdet;
         let features = self.distribution.features() as i64;
         Ok((samples.f_view([batch, num_samples, features])?, log_prob.f_view([batch, num_samples])?))
