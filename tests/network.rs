@@ -32,7 +32,10 @@ impl Case {
     }
 
     fn context(&self) -> Vec<Tensor> {
-        (1..).map_while(|i| self.arrays.get(&format!("in_{i}"))).map(Tensor::shallow_clone).collect()
+        (1..)
+            .map_while(|i| self.arrays.get(&format!("in_{i}")))
+            .map(Tensor::shallow_clone)
+            .collect()
     }
 }
 
@@ -49,7 +52,11 @@ fn cases() -> Vec<Case> {
             }
         }
     }
-    assert!(found.contains_key("npe") && found.contains_key("toy"), "{:?}", found.keys());
+    assert!(
+        found.contains_key("npe") && found.contains_key("toy"),
+        "{:?}",
+        found.keys()
+    );
     found.into_values().collect()
 }
 
@@ -64,7 +71,9 @@ fn read_case(folder: &Path) -> Option<Case> {
     let model = &yaml["model"];
     let kind = model["posterior_model_type"].as_str().unwrap();
     let transform = model["posterior_kwargs"]["base_transform_kwargs"]["base_transform_type"].as_str();
-    let tokens = model.get("embedding_type").is_some_and(|v| v.as_str() == Some("transformer"));
+    let tokens = model
+        .get("embedding_type")
+        .is_some_and(|v| v.as_str() == Some("transformer"));
     if kind != "normalizing_flow" || transform.is_some_and(|t| t != "rq-coupling") || tokens {
         eprintln!("SKIPPED {name}: {kind}, {transform:?}, not supported yet");
         return None;
@@ -72,7 +81,12 @@ fn read_case(folder: &Path) -> Option<Case> {
     let arrays = read_npz(&folder.join("network.npz"));
     let saved = read_npz(&Path::new("/work/tmp/nn_state").join(format!("{name}.npz")));
     let settings = temp_settings(model, &arrays);
-    Some(Case { name, arrays, saved, settings })
+    Some(Case {
+        name,
+        arrays,
+        saved,
+        settings,
+    })
 }
 
 fn temp_settings(model: &Value, arrays: &IndexMap<String, Tensor>) -> ModelSettings {
@@ -117,7 +131,12 @@ fn temp_settings(model: &Value, arrays: &IndexMap<String, Tensor>) -> ModelSetti
             activation: act(e),
             dropout: e["dropout"].as_f64().unwrap(),
             norm: norm(e),
-            svd: SvdSettings { size: n(&e["svd"]["size"]), num_training_samples: 0, num_validation_samples: 0, no_init: false },
+            svd: SvdSettings {
+                size: n(&e["svd"]["size"]),
+                num_training_samples: 0,
+                num_validation_samples: 0,
+                no_init: false,
+            },
             input_dims: Some([s[1] as usize, s[2] as usize, s[3] as usize]),
             added_context: added > 0,
         },
@@ -126,7 +145,10 @@ fn temp_settings(model: &Value, arrays: &IndexMap<String, Tensor>) -> ModelSetti
 
 fn largest_difference(a: &Tensor, b: &Tensor) -> f64 {
     assert_eq!(a.size(), b.size());
-    (a.to_kind(Kind::Double) - b.to_kind(Kind::Double)).abs().max().double_value(&[])
+    (a.to_kind(Kind::Double) - b.to_kind(Kind::Double))
+        .abs()
+        .max()
+        .double_value(&[])
 }
 
 fn norm(t: &Tensor) -> f64 {
@@ -137,8 +159,17 @@ fn norm(t: &Tensor) -> f64 {
 fn names_order_and_kinds_are_those_of_the_reference() {
     for case in cases() {
         let model = posterior::build(&case.settings, None, &BuildContext::default()).unwrap();
-        let ours: Vec<_> = model.state().state_dict().into_iter().map(|(n, t)| (n, t.size(), t.kind())).collect();
-        let theirs: Vec<_> = case.saved.iter().map(|(n, t)| (n.clone(), t.size(), t.kind())).collect();
+        let ours: Vec<_> = model
+            .state()
+            .state_dict()
+            .into_iter()
+            .map(|(n, t)| (n, t.size(), t.kind()))
+            .collect();
+        let theirs: Vec<_> = case
+            .saved
+            .iter()
+            .map(|(n, t)| (n.clone(), t.size(), t.kind()))
+            .collect();
         assert_eq!(ours, theirs, "{}", case.name);
     }
 }
@@ -169,7 +200,10 @@ fn a_training_pass_gives_the_reference_loss_gradients_and_buffers() {
             let difference = norm(&(tensor.grad() - reference));
             let allowed = (1e-3 * norm(reference)).max(1e-6);
             worst = worst.max(difference / allowed);
-            assert!(difference <= allowed, "{name}: gradient of {parameter} differs by {difference:e} > {allowed:e}");
+            assert!(
+                difference <= allowed,
+                "{name}: gradient of {parameter} differs by {difference:e} > {allowed:e}"
+            );
         }
         let references = case.arrays.keys().filter(|key| key.starts_with("grad/")).count();
         assert_eq!(references, model.state().parameters().len(), "{name}");
@@ -179,7 +213,10 @@ fn a_training_pass_gives_the_reference_loss_gradients_and_buffers() {
             let reference = &case.arrays[&format!("buffer_after/{buffer}")];
             let difference = largest_difference(tensor, reference);
             let scale = reference.abs().max().double_value(&[]).max(1.0);
-            assert!(difference <= 1e-5 * scale, "{name}: buffer {buffer} differs by {difference:e}");
+            assert!(
+                difference <= 1e-5 * scale,
+                "{name}: buffer {buffer} differs by {difference:e}"
+            );
         }
     }
 }
@@ -191,8 +228,14 @@ fn samples_have_the_density_that_sampling_says() {
         let (model, context) = (case.model(), case.context());
         let (samples, log_prob) = no_grad(|| model.sample_and_log_prob(&context, 50)).unwrap();
         let (batch, dim) = (case.theta().size()[0], case.theta().size()[1]);
-        assert_eq!((samples.size(), log_prob.size()), (vec![batch, 50, dim], vec![batch, 50]));
-        let repeated: Vec<Tensor> = context.iter().map(|c| c.repeat_interleave_self_int(50, 0, None)).collect();
+        assert_eq!(
+            (samples.size(), log_prob.size()),
+            (vec![batch, 50, dim], vec![batch, 50])
+        );
+        let repeated: Vec<Tensor> = context
+            .iter()
+            .map(|c| c.repeat_interleave_self_int(50, 0, None))
+            .collect();
         let again = no_grad(|| model.log_prob(&samples.view([-1, dim]), &repeated, Mode::Eval)).unwrap();
         let difference = largest_difference(&again, &log_prob.view(-1));
         eprintln!("{}: {difference:.1e}", case.name);

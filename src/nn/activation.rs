@@ -28,7 +28,12 @@ mod tests {
             (Activation::Gelu, [-0.10021086, -0.10032342, 0.58002949]),
         ] {
             let ours = Vec::<f32>::try_from(activate(activation, &x)).unwrap();
-            assert!(ours.iter().zip(expected).all(|(a, b): (&f32, f32)| (a - b).abs() < 1e-6), "{activation:?}: {ours:?}");
+            assert!(
+                ours.iter()
+                    .zip(expected)
+                    .all(|(a, b): (&f32, f32)| (a - b).abs() < 1e-6),
+                "{activation:?}: {ours:?}"
+            );
         }
     }
 }

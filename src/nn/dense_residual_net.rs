@@ -15,7 +15,6 @@ pub struct DenseResidualNetConfig {
 
 /// Residual blocks, each followed by a linear layer to the width of the next where that differs. A context only gates the
 /// blocks.
-#[derive(Debug)]
 pub struct DenseResidualNet {
     initial_layer: Linear,
     blocks: Vec<ResidualBlock>,
@@ -28,7 +27,10 @@ impl DenseResidualNet {
     pub fn new(scope: &Scope, config: &DenseResidualNetConfig) -> Result<Self, NnError> {
         let dims = &config.hidden_dims;
         let Some((&first, &last)) = dims.first().zip(dims.last()) else {
-            return Err(NnError::settings("hidden_dims", "a residual network needs at least one hidden layer"));
+            return Err(NnError::settings(
+                "hidden_dims",
+                "a residual network needs at least one hidden layer",
+            ));
         };
         let initial_layer = Linear::new(&scope.child("initial_layer"), config.input_dim, first)?;
 
@@ -47,7 +49,12 @@ impl DenseResidualNet {
         resize_layers.push(Some(Linear::new(&list.child(dims.len() - 1), last, config.output_dim)?));
 
         let hidden_features = dims.iter().all(|&width| width == first).then_some(first);
-        Ok(DenseResidualNet { initial_layer, blocks, resize_layers, hidden_features })
+        Ok(DenseResidualNet {
+            initial_layer,
+            blocks,
+            resize_layers,
+            hidden_features,
+        })
     }
 }
 

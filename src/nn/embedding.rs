@@ -18,7 +18,10 @@ impl StrainEmbedding {
     /// `settings.input_dims` must be known. `initial_bases` as in [`LinearProjectionRb::set_basis`].
     pub fn new(scope: &Scope, settings: &EmbeddingSettings, initial_bases: Option<&[Tensor]>) -> Result<Self, NnError> {
         let Some(input_dims) = settings.input_dims else {
-            return Err(NnError::settings("model.embedding_kwargs.input_dims", "not known before the data are"));
+            return Err(NnError::settings(
+                "model.embedding_kwargs.input_dims",
+                "not known before the data are",
+            ));
         };
         let projection = LinearProjectionRb::new(&scope.child(0), input_dims, settings.svd.size)?;
         if let Some(bases) = initial_bases {
@@ -35,7 +38,10 @@ impl StrainEmbedding {
                 norm: settings.norm,
             },
         };
-        Ok(StrainEmbedding { resnet: DenseResidualNet::new(&scope.child(1), &config)?, projection })
+        Ok(StrainEmbedding {
+            resnet: DenseResidualNet::new(&scope.child(1), &config)?,
+            projection,
+        })
     }
 }
 
@@ -56,10 +62,17 @@ pub enum EmbeddingNet {
 impl EmbeddingNet {
     pub fn new(scope: &Scope, settings: &EmbeddingSettings, initial_bases: Option<&[Tensor]>) -> Result<Self, NnError> {
         if !settings.added_context {
-            return Ok(EmbeddingNet::Strain(StrainEmbedding::new(scope, settings, initial_bases)?));
+            return Ok(EmbeddingNet::Strain(StrainEmbedding::new(
+                scope,
+                settings,
+                initial_bases,
+            )?));
         }
         let strain = StrainEmbedding::new(&scope.child("enets").child(0), settings, initial_bases)?;
-        Ok(EmbeddingNet::Merged(ModuleMerger::new(vec![Box::new(strain), Box::new(Identity)])))
+        Ok(EmbeddingNet::Merged(ModuleMerger::new(vec![
+            Box::new(strain),
+            Box::new(Identity),
+        ])))
     }
 
     /// `context` is the strain, `[batch, detectors, channels, bins]`, then what is added, `[batch, n]`; gives

@@ -5,7 +5,11 @@
 pub enum NnError {
     /// A layer was given a tensor of another shape than it is made for.
     #[error("{layer}: expected an input of shape {expected}, got {actual:?}")]
-    Shape { layer: &'static str, expected: String, actual: Vec<i64> },
+    Shape {
+        layer: &'static str,
+        expected: String,
+        actual: Vec<i64>,
+    },
 
     /// A state to be loaded lacks tensors that the network has.
     #[error("the saved network lacks the tensor {name}{}", and_more(*.others))]
@@ -17,7 +21,11 @@ pub enum NnError {
 
     /// A tensor of a state to be loaded does not fit.
     #[error("{name}: the network of these settings has shape {expected:?}, the saved network {actual:?}")]
-    TensorShape { name: String, expected: Vec<i64>, actual: Vec<i64> },
+    TensorShape {
+        name: String,
+        expected: Vec<i64>,
+        actual: Vec<i64>,
+    },
 
     /// Settings that no network can be built from; `key` is the dotted path.
     #[error("{key}: {message}")]
@@ -29,6 +37,9 @@ pub enum NnError {
 
     #[error(transparent)]
     Torch(#[from] tch::TchError),
+
+    #[error(transparent)]
+    TorchExt(#[from] crate::torch_ext::TorchExtError),
 }
 
 fn and_more(others: usize) -> String {
@@ -40,7 +51,10 @@ fn and_more(others: usize) -> String {
 
 impl NnError {
     pub(crate) fn settings(key: &'static str, message: impl Into<String>) -> Self {
-        NnError::Settings { key, message: message.into() }
+        NnError::Settings {
+            key,
+            message: message.into(),
+        }
     }
 }
 
@@ -50,5 +64,9 @@ pub(crate) fn check_width(layer: &'static str, input: &tch::Tensor, width: usize
     if actual.len() == 2 && actual[1] == width as i64 {
         return Ok(());
     }
-    Err(NnError::Shape { layer, expected: format!("[batch, {width}]"), actual })
+    Err(NnError::Shape {
+        layer,
+        expected: format!("[batch, {width}]"),
+        actual,
+    })
 }

@@ -20,7 +20,10 @@ pub enum Init {
 impl Init {
     /// Uniform on `[-bound, bound)`.
     pub fn symmetric(bound: f64) -> Self {
-        Init::Uniform { low: -bound, high: bound }
+        Init::Uniform {
+            low: -bound,
+            high: bound,
+        }
     }
 
     /// The default of `torch.nn.Linear` for weight and bias alike: uniform within 1/√fan_in (for the weight PyTorch
@@ -35,8 +38,9 @@ impl Init {
             Init::Constant(value) => Tensor::f_full(shape, value, (Kind::Float, device)),
             Init::Uniform { low, high } => {
                 let count = shape.iter().product::<i64>() as usize;
-                let values: Vec<f32> =
-                    (0..count).map(|_| (low + (high - low) * generator.next_unit()) as f32).collect();
+                let values: Vec<f32> = (0..count)
+                    .map(|_| (low + (high - low) * generator.next_unit()) as f32)
+                    .collect();
                 Tensor::f_from_slice(&values)?.f_reshape(shape)?.f_to_device(device)
             }
         }
@@ -53,7 +57,9 @@ impl SplitMix64 {
     /// The stream of the tensor `name` in a run with `seed`.
     pub fn for_tensor(seed: u64, name: &str) -> Self {
         // FNV-1a tells the names apart; the first output then mixes seed and name.
-        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ b as u64).wrapping_mul(0x100_0000_01b3));
+        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| {
+            (h ^ b as u64).wrapping_mul(0x100_0000_01b3)
+        });
         let mut generator = SplitMix64 { state: seed };
         generator.state = generator.next_u64() ^ hash;
         generator
@@ -89,9 +95,14 @@ mod tests {
     #[test]
     fn uniform_fills_its_interval_evenly() {
         let draws = Init::Uniform { low: -0.5, high: 1.5 };
-        let x = draws.tensor(&[400, 250], SplitMix64::for_tensor(1, "weight"), Device::Cpu).unwrap();
+        let x = draws
+            .tensor(&[400, 250], SplitMix64::for_tensor(1, "weight"), Device::Cpu)
+            .unwrap();
         let (low, high) = (x.min().double_value(&[]), x.max().double_value(&[]));
-        assert!((-0.5..-0.499).contains(&low) && (1.499..1.5).contains(&high), "{low} {high}");
+        assert!(
+            (-0.5..-0.499).contains(&low) && (1.499..1.5).contains(&high),
+            "{low} {high}"
+        );
         // 1e5 draws: the mean's standard error is 2 / sqrt(12e5) = 1.8e-3, that of the variance (1/3) 9.4e-4.
         let mean = x.mean(Kind::Float).double_value(&[]);
         let variance = x.var(true).double_value(&[]);
@@ -115,7 +126,10 @@ mod tests {
             let mut sorted = order.clone();
             sorted.sort();
             assert_eq!(sorted, [0, 1, 2, 3, 4]);
-            order.iter().enumerate().for_each(|(place, &element)| seen[place][element as usize] += 1);
+            order
+                .iter()
+                .enumerate()
+                .for_each(|(place, &element)| seen[place][element as usize] += 1);
         }
         // Binomial(5000, 1/5): mean 1000, standard deviation 28.
         assert!(seen.iter().flatten().all(|&n| (860..1140).contains(&n)), "{seen:?}");

@@ -21,7 +21,11 @@ impl Linear {
     pub fn with_init(scope: &Scope, in_features: usize, out_features: usize, init: Init) -> Result<Self, NnError> {
         let weight = scope.parameter("weight", &[out_features, in_features], init)?;
         let bias = scope.parameter("bias", &[out_features], init)?;
-        Ok(Linear { weight, bias, in_features })
+        Ok(Linear {
+            weight,
+            bias,
+            in_features,
+        })
     }
 
     /// `[batch, in_features]` to `[batch, out_features]`.

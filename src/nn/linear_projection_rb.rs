@@ -20,7 +20,11 @@ impl LinearProjectionRb {
         let layers_rb = (0..detectors)
             .map(|i| Linear::new(&list.child(i), channels * bins, 2 * n_rb))
             .collect::<Result<_, _>>()?;
-        Ok(LinearProjectionRb { layers_rb, input_dims, n_rb })
+        Ok(LinearProjectionRb {
+            layers_rb,
+            input_dims,
+            n_rb,
+        })
     }
 
     /// Width of what [`forward`](Self::forward) gives: 2 · n_rb · detectors.
@@ -45,10 +49,19 @@ impl LinearProjectionRb {
             let actual = v.size();
             if actual.len() != 2 || actual[0] != bins as i64 || actual[1] < self.n_rb as i64 {
                 let expected = format!("[{bins}, at least {}]", self.n_rb);
-                return Err(NnError::Shape { layer: "LinearProjectionRB (SVD basis)", expected, actual });
+                return Err(NnError::Shape {
+                    layer: "LinearProjectionRB (SVD basis)",
+                    expected,
+                    actual,
+                });
             }
         }
-        no_grad(|| self.layers_rb.iter().zip(bases).try_for_each(|(layer, v)| self.fill(layer, v)))
+        no_grad(|| {
+            self.layers_rb
+                .iter()
+                .zip(bases)
+                .try_for_each(|(layer, v)| self.fill(layer, v))
+        })
     }
 
     fn fill(&self, layer: &Linear, v: &Tensor) -> Result<(), NnError> {
@@ -73,7 +86,11 @@ impl LinearProjectionRb {
         let actual = strain.size();
         if actual.len() != 4 || actual[1..] != [detectors as i64, channels as i64, bins as i64] {
             let expected = format!("[batch, {detectors}, {channels}, {bins}]");
-            return Err(NnError::Shape { layer: "LinearProjectionRB", expected, actual });
+            return Err(NnError::Shape {
+                layer: "LinearProjectionRB",
+                expected,
+                actual,
+            });
         }
         let projections = (self.layers_rb.iter().enumerate())
             .map(|(i, layer)| layer.forward(&strain.select(1, i as i64).flatten(1, -1)))
@@ -103,7 +120,10 @@ mod tests {
         let projected = layer.forward(&strain).unwrap();
         let double = strain.to_kind(Kind::Double);
         for (i, v) in bases.iter().enumerate() {
-            let d = Tensor::complex(&double.select(1, i as i64).select(1, 0), &double.select(1, i as i64).select(1, 1));
+            let d = Tensor::complex(
+                &double.select(1, i as i64).select(1, 0),
+                &double.select(1, i as i64).select(1, 1),
+            );
             let c = d.matmul(&v.narrow(1, 0, 3));
             let expected = Tensor::cat(&[c.real(), c.imag()], 1);
             let ours = projected.narrow(1, 6 * i as i64, 6).to_kind(Kind::Double);
@@ -113,15 +133,28 @@ mod tests {
 
     #[test]
     fn bases_and_strains_of_another_shape_are_refused() {
-        let (layer, _) =
-            build_module(&BuildContext::default(), |scope| LinearProjectionRb::new(scope, [1, 2, 7], 3)).unwrap();
+        let (layer, _) = build_module(&BuildContext::default(), |scope| {
+            LinearProjectionRb::new(scope, [1, 2, 7], 3)
+        })
+        .unwrap();
         let v = |bins: i64, n: i64| Tensor::zeros([bins, n], (Kind::ComplexFloat, tch::Device::Cpu));
-        assert!(layer.set_basis(&[v(7, 3), v(7, 3)]).unwrap_err().to_string().contains("2 SVD bases for 1 detectors"));
-        assert!(layer.set_basis(&[v(7, 2)]).unwrap_err().to_string().contains("[7, at least 3], got [7, 2]"));
+        assert!(layer
+            .set_basis(&[v(7, 3), v(7, 3)])
+            .unwrap_err()
+            .to_string()
+            .contains("2 SVD bases for 1 detectors"));
+        assert!(layer
+            .set_basis(&[v(7, 2)])
+            .unwrap_err()
+            .to_string()
+            .contains("[7, at least 3], got [7, 2]"));
         assert!(layer.set_basis(&[v(6, 3)]).is_err());
         layer.set_basis(&[v(7, 3)]).unwrap();
         let strain = Tensor::zeros([5, 1, 2, 8], tch::kind::FLOAT_CPU);
         let message = layer.forward(&strain).unwrap_err().to_string();
-        assert!(message.contains("[batch, 1, 2, 7]") && message.contains("[5, 1, 2, 8]"), "{message}");
+        assert!(
+            message.contains("[batch, 1, 2, 7]") && message.contains("[5, 1, 2, 8]"),
+            "{message}"
+        );
     }
 }

@@ -44,6 +44,12 @@ pub(super) fn check_number_of_inputs(inputs: &[Tensor], expected: usize) -> Resu
     if inputs.len() == expected {
         return Ok(());
     }
-    let message = format!("expected {expected} kinds of context (strain, then proxies if any), got {}", inputs.len());
-    Err(NnError::Undefined { layer: "embedding network", message })
+    let message = format!(
+        "expected {expected} kinds of context (strain, then proxies if any), got {}",
+        inputs.len()
+    );
+    Err(NnError::Undefined {
+        layer: "embedding network",
+        message,
+    })
 }

@@ -44,12 +44,17 @@ impl ModuleState {
     }
 
     fn named(&self, role: Role) -> impl Iterator<Item = (&str, &Tensor)> {
-        self.entries.iter().filter(move |(_, e)| e.role == role).map(|(name, e)| (name.as_str(), &e.tensor))
+        self.entries
+            .iter()
+            .filter(move |(_, e)| e.role == role)
+            .map(|(name, e)| (name.as_str(), &e.tensor))
     }
 
     /// Handles to the parameters in the order of `network.parameters()`, frozen ones included.
     pub fn parameters(&self) -> Vec<Tensor> {
-        self.named_parameters().map(|(_, tensor)| tensor.shallow_clone()).collect()
+        self.named_parameters()
+            .map(|(_, tensor)| tensor.shallow_clone())
+            .collect()
     }
 
     /// Parameter or buffer of that name.
@@ -59,7 +64,10 @@ impl ModuleState {
 
     /// All entries, detached; they share the network's memory and change with it.
     pub fn state_dict(&self) -> IndexMap<String, Tensor> {
-        self.entries.iter().map(|(name, e)| (name.clone(), e.tensor.detach())).collect()
+        self.entries
+            .iter()
+            .map(|(name, e)| (name.clone(), e.tensor.detach()))
+            .collect()
     }
 
     /// Copies `saved` into the network. As strict as `load_state_dict(strict=True)`: names and shapes must agree exactly,
@@ -67,16 +75,26 @@ impl ModuleState {
     pub fn load(&self, saved: &IndexMap<String, Tensor>) -> Result<(), NnError> {
         let missing: Vec<&String> = self.entries.keys().filter(|name| !saved.contains_key(*name)).collect();
         if let Some(&name) = missing.first() {
-            return Err(NnError::MissingTensor { name: name.clone(), others: missing.len() - 1 });
+            return Err(NnError::MissingTensor {
+                name: name.clone(),
+                others: missing.len() - 1,
+            });
         }
         let unexpected: Vec<&String> = saved.keys().filter(|name| !self.entries.contains_key(*name)).collect();
         if let Some(&name) = unexpected.first() {
-            return Err(NnError::UnexpectedTensor { name: name.clone(), others: unexpected.len() - 1 });
+            return Err(NnError::UnexpectedTensor {
+                name: name.clone(),
+                others: unexpected.len() - 1,
+            });
         }
         for (name, entry) in &self.entries {
             let (expected, actual) = (entry.tensor.size(), saved[name].size());
             if expected != actual {
-                return Err(NnError::TensorShape { name: name.clone(), expected, actual });
+                return Err(NnError::TensorShape {
+                    name: name.clone(),
+                    expected,
+                    actual,
+                });
             }
         }
         no_grad(|| {
@@ -91,17 +109,25 @@ impl ModuleState {
     /// embedding); gives their number.
     pub fn set_requires_grad(&self, part: &str, requires_grad: bool) -> usize {
         let chosen = self.named_parameters().filter(|(name, _)| name.contains(part));
-        chosen.map(|(_, tensor)| tensor.set_requires_grad(requires_grad)).count()
+        chosen
+            .map(|(_, tensor)| tensor.set_requires_grad(requires_grad))
+            .count()
     }
 
     /// Number of trainable scalars.
     pub fn count_trainable(&self) -> usize {
-        self.named_parameters().filter(|(_, t)| t.requires_grad()).map(|(_, t)| t.numel()).sum()
+        self.named_parameters()
+            .filter(|(_, t)| t.requires_grad())
+            .map(|(_, t)| t.numel())
+            .sum()
     }
 
     /// Number of frozen scalars.
     pub fn count_frozen(&self) -> usize {
-        self.named_parameters().filter(|(_, t)| !t.requires_grad()).map(|(_, t)| t.numel()).sum()
+        self.named_parameters()
+            .filter(|(_, t)| !t.requires_grad())
+            .map(|(_, t)| t.numel())
+            .sum()
     }
 }
 
@@ -120,7 +146,11 @@ mod tests {
 
     fn saved() -> IndexMap<String, Tensor> {
         let (_, state) = two_layers();
-        state.state_dict().into_iter().map(|(name, t)| (name, t.ones_like())).collect()
+        state
+            .state_dict()
+            .into_iter()
+            .map(|(name, t)| (name, t.ones_like()))
+            .collect()
     }
 
     #[test]
@@ -154,10 +184,17 @@ mod tests {
         let mut misshapen = saved();
         misshapen.insert("second.weight".into(), Tensor::ones([2, 4], tch::kind::FLOAT_CPU));
         let message = state.load(&misshapen).unwrap_err().to_string();
-        assert!(message.contains("second.weight") && message.contains("[4, 2]"), "{message}");
+        assert!(
+            message.contains("second.weight") && message.contains("[4, 2]"),
+            "{message}"
+        );
         assert!(message.contains("[2, 4]"), "{message}");
 
-        assert_eq!(&before, state.get("first.weight").unwrap(), "a refused state must change nothing");
+        assert_eq!(
+            &before,
+            state.get("first.weight").unwrap(),
+            "a refused state must change nothing"
+        );
     }
 
     #[test]

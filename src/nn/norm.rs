@@ -5,7 +5,6 @@ use crate::settings::Norm;
 use tch::Tensor;
 
 /// A normalization layer as `norm` in the settings asks for it.
-#[derive(Debug)]
 pub enum NormLayer {
     None,
     Batch(BatchNorm1d),
@@ -17,12 +16,14 @@ impl NormLayer {
     pub fn new(scope: &Scope, norm: Norm, index: usize, features: usize) -> Result<Self, NnError> {
         Ok(match norm {
             Norm::None => NormLayer::None,
-            Norm::BatchNorm => {
-                NormLayer::Batch(BatchNorm1d::new(&scope.child("batch_norm_layers").child(index), features)?)
-            }
-            Norm::LayerNorm => {
-                NormLayer::Layer(LayerNorm::new(&scope.child("layer_norm_layers").child(index), features)?)
-            }
+            Norm::BatchNorm => NormLayer::Batch(BatchNorm1d::new(
+                &scope.child("batch_norm_layers").child(index),
+                features,
+            )?),
+            Norm::LayerNorm => NormLayer::Layer(LayerNorm::new(
+                &scope.child("layer_norm_layers").child(index),
+                features,
+            )?),
         })
     }
 

@@ -19,7 +19,6 @@ pub struct ResidualBlockConfig {
 const LAST_LAYER_BOUND: f64 = 1e-3;
 
 /// x + glu(linear(dropout(act(norm(linear(act(norm(x))))))), gate by a linear map of the context).
-#[derive(Debug)]
 pub struct ResidualBlock {
     norm_layers: [NormLayer; 2],
     context_layer: Option<Linear>,
@@ -34,8 +33,9 @@ impl ResidualBlock {
             NormLayer::new(scope, config.norm, 0, features)?,
             NormLayer::new(scope, config.norm, 1, features)?,
         ];
-        let context_layer =
-            config.context_features.map(|width| Linear::new(&scope.child("context_layer"), width, features));
+        let context_layer = config
+            .context_features
+            .map(|width| Linear::new(&scope.child("context_layer"), width, features));
         let context_layer = context_layer.transpose()?;
         let layers = scope.child("linear_layers");
         let linear_layers = [
@@ -43,7 +43,13 @@ impl ResidualBlock {
             Linear::with_init(&layers.child(1), features, features, Init::symmetric(LAST_LAYER_BOUND))?,
         ];
         let dropout = Dropout::new(config.dropout_probability);
-        Ok(ResidualBlock { norm_layers, context_layer, linear_layers, dropout, activation: config.activation })
+        Ok(ResidualBlock {
+            norm_layers,
+            context_layer,
+            linear_layers,
+            dropout,
+            activation: config.activation,
+        })
     }
 
     /// `[batch, features]` (and the context, `[batch, context_features]`) to `[batch, features]`. A context that the block

@@ -13,7 +13,6 @@ pub struct ResidualNetConfig {
 }
 
 /// Residual blocks between two linear layers. A context is both concatenated to the input and gates every block.
-#[derive(Debug)]
 pub struct ResidualNet {
     initial_layer: Linear,
     blocks: Vec<ResidualBlock>,
@@ -31,7 +30,12 @@ impl ResidualNet {
             .map(|i| ResidualBlock::new(&list.child(i), hidden_features, &config.block))
             .collect::<Result<_, _>>()?;
         let final_layer = Linear::new(&scope.child("final_layer"), hidden_features, config.out_features)?;
-        Ok(ResidualNet { initial_layer, blocks, final_layer, hidden_features })
+        Ok(ResidualNet {
+            initial_layer,
+            blocks,
+            final_layer,
+            hidden_features,
+        })
     }
 }
 

@@ -1,22 +1,32 @@
 //! Where layers get their tensors: a place in the tree of names.
 
 use super::{Init, ModuleState, NnError, Role, SplitMix64};
+use crate::torch_ext::RankStatistics;
 use std::cell::RefCell;
 use std::fmt::Display;
+use std::sync::Arc;
 use tch::{Device, Tensor};
 
 /// What building a network needs besides its settings.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct BuildContext {
     /// Where the tensors live.
     pub device: Device,
     /// Of the initial weights; the same on all ranks.
     pub seed: u64,
+    /// Where given, BatchNorm takes the statistics of the batches of all these ranks together, and every rank must make
+    /// each training pass, with or without samples of its own. None for a world of one, and for ranks that each normalize
+    /// by their own share.
+    pub batch_norm_ranks: Option<Arc<dyn RankStatistics>>,
 }
 
 impl Default for BuildContext {
     fn default() -> Self {
-        BuildContext { device: Device::Cpu, seed: 0 }
+        BuildContext {
+            device: Device::Cpu,
+            seed: 0,
+            batch_norm_ranks: None,
+        }
     }
 }
 
@@ -26,7 +36,11 @@ pub fn build_module<T>(
     build: impl FnOnce(&Scope) -> Result<T, NnError>,
 ) -> Result<(T, ModuleState), NnError> {
     let state = RefCell::new(ModuleState::default());
-    let module = build(&Scope { context, state: &state, path: String::new() })?;
+    let module = build(&Scope {
+        context,
+        state: &state,
+        path: String::new(),
+    })?;
     Ok((module, state.into_inner()))
 }
 
@@ -41,13 +55,19 @@ pub struct Scope<'a> {
 impl<'a> Scope<'a> {
     /// The place of the child module `name` (of a list, its index).
     pub fn child(&self, name: impl Display) -> Scope<'a> {
-        Scope { context: self.context, state: self.state, path: self.join(name) }
+        Scope {
+            context: self.context,
+            state: self.state,
+            path: self.join(name),
+        }
     }
 
     /// A new trainable float32 tensor of this module.
     pub fn parameter(&self, name: &str, shape: &[usize], init: Init) -> Result<Tensor, NnError> {
         let shape: Vec<i64> = shape.iter().map(|&n| n as i64).collect();
-        let tensor = init.tensor(&shape, self.generator(name), self.context.device)?.f_set_requires_grad(true)?;
+        let tensor = init
+            .tensor(&shape, self.generator(name), self.context.device)?
+            .f_set_requires_grad(true)?;
         self.register(name, &tensor, Role::Parameter);
         Ok(tensor)
     }
@@ -73,7 +93,9 @@ impl<'a> Scope<'a> {
     }
 
     fn register(&self, name: &str, tensor: &Tensor, role: Role) {
-        self.state.borrow_mut().insert(self.join(name), tensor.shallow_clone(), role);
+        self.state
+            .borrow_mut()
+            .insert(self.join(name), tensor.shallow_clone(), role);
     }
 
     fn join(&self, name: impl Display) -> String {

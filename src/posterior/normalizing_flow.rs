@@ -1,7 +1,9 @@
 //! Neural posterior estimation with a normalizing flow (arXiv:2106.12594).
 
 use super::PosteriorModel;
-use crate::nn::{build_module, neural_spline_flow, BuildContext, EmbeddingNet, FlowWrapper, Mode, ModuleState, NnError};
+use crate::nn::{
+    build_module, neural_spline_flow, BuildContext, EmbeddingNet, FlowWrapper, Mode, ModuleState, NnError,
+};
 use crate::settings::ModelSettings;
 use tch::Tensor;
 
@@ -40,7 +42,10 @@ fn check_context_dim(model: &ModelSettings) -> Result<(), NnError> {
         Some(width) if (added && width <= output_dim) || (!added && width != output_dim) => {
             let more = if added { " and added context" } else { "" };
             let message = format!("{width}, but the embedding gives {output_dim}{more}");
-            Err(NnError::Settings { key: "model.posterior_kwargs.context_dim", message })
+            Err(NnError::Settings {
+                key: "model.posterior_kwargs.context_dim",
+                message,
+            })
         }
         _ => Ok(()),
     }

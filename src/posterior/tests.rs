@@ -3,6 +3,8 @@
 
 use super::*;
 use crate::settings::{Activation, BaseTransformSettings, EmbeddingSettings, FlowSettings, Norm, SvdSettings};
+use crate::torch_ext::RankStatistics;
+use std::sync::{Arc, Barrier, Mutex};
 use tch::{no_grad, Device, Kind};
 
 const DOUBLE: (Kind, Device) = (Kind::Double, Device::Cpu);
@@ -31,7 +33,12 @@ fn settings(norm: Norm, unconditional: bool, added: bool, flow: Activation, embe
             activation: embedding,
             dropout: 0.0,
             norm,
-            svd: SvdSettings { size: 3, num_training_samples: 1, num_validation_samples: 1, no_init: false },
+            svd: SvdSettings {
+                size: 3,
+                num_training_samples: 1,
+                num_validation_samples: 1,
+                no_init: false,
+            },
             input_dims: Some([2, 3, 4]),
             added_context: added,
         },
@@ -40,7 +47,9 @@ fn settings(norm: Norm, unconditional: bool, added: bool, flow: Activation, embe
 
 /// f(0), f(1), … in the given shape.
 fn ramp(shape: &[i64], f: impl Fn(Tensor) -> Tensor) -> Tensor {
-    f(Tensor::arange(shape.iter().product::<i64>(), DOUBLE)).view(shape).to_kind(Kind::Float)
+    f(Tensor::arange(shape.iter().product::<i64>(), DOUBLE))
+        .view(shape)
+        .to_kind(Kind::Float)
 }
 
 /// Sets tensor i of the state to sin(i), sin(i + 1), …, halved, but for running statistics, and every permutation to one.
@@ -65,16 +74,30 @@ fn check(model: &ModelSettings, eval: [f64; 3], train: [f64; 3], gradient_norm: 
         context.push(ramp(&[3, 2], |n| n.sin()));
     }
     let close = |ours: &Tensor, expected: [f64; 3]| {
-        let difference = (ours.to_kind(Kind::Double) - Tensor::from_slice(&expected)).abs().max().double_value(&[]);
+        let difference = (ours.to_kind(Kind::Double) - Tensor::from_slice(&expected))
+            .abs()
+            .max()
+            .double_value(&[]);
         assert!(difference < 1e-4, "{ours} is not {expected:?}");
     };
-    close(&no_grad(|| network.log_prob(&theta, &context, Mode::Eval)).unwrap(), eval);
+    close(
+        &no_grad(|| network.log_prob(&theta, &context, Mode::Eval)).unwrap(),
+        eval,
+    );
     let loss = network.loss(&theta, &context, Mode::Train).unwrap();
     close(&-&loss, train);
     loss.mean(Kind::Float).backward();
-    let square: f64 =
-        network.state().parameters().iter().map(|p| p.grad().square().sum(Kind::Double).double_value(&[])).sum();
-    assert!((square.sqrt() / gradient_norm - 1.0).abs() < 1e-4, "{} is not {gradient_norm}", square.sqrt());
+    let square: f64 = network
+        .state()
+        .parameters()
+        .iter()
+        .map(|p| p.grad().square().sum(Kind::Double).double_value(&[]))
+        .sum();
+    assert!(
+        (square.sqrt() / gradient_norm - 1.0).abs() < 1e-4,
+        "{} is not {gradient_norm}",
+        square.sqrt()
+    );
 }
 
 #[test]
@@ -113,7 +136,11 @@ fn sizes_that_do_not_fit_are_refused() {
     assert!(message(&incomplete).contains("input_dims: not known"));
     let mut other = model();
     other.posterior.context_dim = Some(7);
-    assert!(message(&other).contains("context_dim: 7, but the embedding gives 4"), "{}", message(&other));
+    assert!(
+        message(&other).contains("context_dim: 7, but the embedding gives 4"),
+        "{}",
+        message(&other)
+    );
     let mut merged = model();
     merged.embedding.added_context = true;
     assert!(message(&merged).contains("context_dim: 4, but the embedding gives 4 and added context"));
@@ -124,7 +151,11 @@ fn sizes_that_do_not_fit_are_refused() {
     let network = build(&model(), None, &BuildContext::default()).unwrap();
     let (theta, strain) = (ramp(&[3, 5], |n| n), ramp(&[3, 2, 3, 4], |n| n));
     let two = [strain, theta.shallow_clone()];
-    assert!(network.loss(&theta, &two, Mode::Eval).unwrap_err().to_string().contains("expected 1 kinds of context"));
+    assert!(network
+        .loss(&theta, &two, Mode::Eval)
+        .unwrap_err()
+        .to_string()
+        .contains("expected 1 kinds of context"));
     assert!(network.loss(&theta, &[], Mode::Eval).is_err());
 }
 
@@ -135,5 +166,105 @@ fn one_sample_has_no_batch_statistics() {
     let (theta, context) = (ramp(&[1, 5], |n| n), [ramp(&[1, 2, 3, 4], |n| n)]);
     let message = network.loss(&theta, &context, Mode::Train).unwrap_err().to_string();
     assert!(message.contains("at least 2 samples"), "{message}");
-    network.loss(&theta, &context, Mode::Eval).unwrap();
+    assert!(network.loss(&theta, &context, Mode::Eval).is_ok());
+}
+
+/// Ranks that are threads of one process.
+struct ThreadRank {
+    rank: usize,
+    slots: Arc<Mutex<Vec<Tensor>>>,
+    barrier: Arc<Barrier>,
+}
+
+impl ThreadRank {
+    fn group(size: usize) -> Vec<Arc<dyn RankStatistics>> {
+        let slots = Arc::new(Mutex::new((0..size).map(|_| Tensor::new()).collect()));
+        let barrier = Arc::new(Barrier::new(size));
+        (0..size)
+            .map(|rank| {
+                Arc::new(ThreadRank {
+                    rank,
+                    slots: slots.clone(),
+                    barrier: barrier.clone(),
+                }) as _
+            })
+            .collect()
+    }
+}
+
+impl RankStatistics for ThreadRank {
+    fn all_gather(&self, local: &Tensor) -> Result<Tensor, String> {
+        self.slots.lock().unwrap()[self.rank] = local.detach();
+        self.barrier.wait();
+        let gathered = Tensor::stack(&self.slots.lock().unwrap(), 0);
+        self.barrier.wait();
+        Ok(gathered)
+    }
+
+    fn all_reduce_sum(&self, values: &Tensor) -> Result<(), String> {
+        let sum = self.all_gather(&values.copy())?.sum_dim_intlist(0, false, None::<Kind>);
+        values.shallow_clone().copy_(&sum);
+        Ok(())
+    }
+}
+
+/// Loss, gradients and buffers of one training pass over rows `start..start + count` of 7; the loss is this share of the mean.
+fn pass(ranks: Option<Arc<dyn RankStatistics>>, start: i64, count: i64) -> (f64, Vec<Tensor>, Vec<Tensor>) {
+    let model = settings(Norm::BatchNorm, false, true, Activation::Elu, Activation::Gelu);
+    let context = BuildContext {
+        batch_norm_ranks: ranks,
+        ..BuildContext::default()
+    };
+    let network = build(&model, None, &context).unwrap();
+    fill(network.state());
+    let theta = ramp(&[7, 5], |n| (n * 2.0).sin() * 1.5).narrow(0, start, count);
+    let strain = ramp(&[7, 2, 3, 4], |n| n.cos()).narrow(0, start, count);
+    let added = ramp(&[7, 2], |n| n.sin()).narrow(0, start, count);
+    let loss = network
+        .loss(&theta, &[strain, added], Mode::Train)
+        .unwrap()
+        .sum(Kind::Float)
+        / 7.0;
+    loss.backward();
+    let gradients = network.state().parameters().iter().map(Tensor::grad).collect();
+    let buffers = network
+        .state()
+        .named_buffers()
+        .map(|(_, buffer)| buffer.copy())
+        .collect();
+    (loss.double_value(&[]), gradients, buffers)
+}
+
+#[test]
+fn synchronized_ranks_are_one_batch_even_one_without_rows() {
+    let (loss, gradients, buffers) = pass(None, 0, 7);
+    let shares = [(0, 4), (4, 0), (4, 3)];
+    let threads: Vec<_> = (ThreadRank::group(3).into_iter().zip(shares))
+        .map(|(ranks, (start, count))| std::thread::spawn(move || pass(Some(ranks), start, count)))
+        .collect();
+    let results: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+
+    let total: f64 = results.iter().map(|(loss, ..)| loss).sum();
+    assert!((total / loss - 1.0).abs() < 1e-5, "{total} is not {loss}");
+    for (i, expected) in gradients.iter().enumerate() {
+        let sum = &results[0].1[i] + &results[1].1[i] + &results[2].1[i];
+        let (difference, scale) = (
+            (sum - expected).norm().double_value(&[]),
+            expected.norm().double_value(&[]),
+        );
+        assert!(
+            difference <= (1e-4 * scale).max(1e-6),
+            "gradient {i}: {difference:e} of {scale:e}"
+        );
+    }
+    for (i, expected) in buffers.iter().enumerate() {
+        for (_, _, ours) in &results {
+            assert!(ours[i].equal(&results[0].2[i]), "buffer {i} differs between ranks");
+            assert!(
+                (&ours[i] - expected).abs().max().double_value(&[]) < 1e-5,
+                "buffer {i}: {} {expected}",
+                ours[i]
+            );
+        }
+    }
 }

@@ -17,11 +17,15 @@ impl CompositeTransform {
 
 impl Transform for CompositeTransform {
     fn forward(&self, inputs: &Tensor, context: Option<&Tensor>, mode: Mode) -> Result<(Tensor, Tensor), NnError> {
-        cascade(inputs, self.transforms.iter(), |transform, x| transform.forward(x, context, mode))
+        cascade(inputs, self.transforms.iter(), |transform, x| {
+            transform.forward(x, context, mode)
+        })
     }
 
     fn inverse(&self, inputs: &Tensor, context: Option<&Tensor>, mode: Mode) -> Result<(Tensor, Tensor), NnError> {
-        cascade(inputs, self.transforms.iter().rev(), |transform, x| transform.inverse(x, context, mode))
+        cascade(inputs, self.transforms.iter().rev(), |transform, x| {
+            transform.inverse(x, context, mode)
+        })
     }
 }
 

@@ -23,12 +23,20 @@ pub struct CouplingMask(Vec<bool>);
 impl CouplingMask {
     /// Every other feature, the first one included if `first_transformed`; a single feature is always transformed.
     pub fn alternating(features: usize, first_transformed: bool) -> Self {
-        CouplingMask((0..features).map(|i| features == 1 || (i % 2 == 0) == first_transformed).collect())
+        CouplingMask(
+            (0..features)
+                .map(|i| features == 1 || (i % 2 == 0) == first_transformed)
+                .collect(),
+        )
     }
 
     /// The places of the features that are transformed, or of those that are not.
     pub fn places(&self, transformed: bool) -> Vec<i64> {
-        (0..).zip(&self.0).filter(|(_, &m)| m == transformed).map(|(i, _)| i).collect()
+        (0..)
+            .zip(&self.0)
+            .filter(|(_, &m)| m == transformed)
+            .map(|(i, _)| i)
+            .collect()
     }
 }
 
@@ -86,7 +94,10 @@ impl PiecewiseRationalQuadraticCoupling {
         let (per_feature, bins) = (self.spline.num_parameters() as i64, self.spline.num_bins() as i64);
         let parameters = parameters.f_view([-1, self.num_transformed as i64, per_feature])?;
         // So that the softmax starts close to uniform whatever the width of the network.
-        let scale = self.transform_net.hidden_features().map_or(1.0, |width| (width as f64).sqrt());
+        let scale = self
+            .transform_net
+            .hidden_features()
+            .map_or(1.0, |width| (width as f64).sqrt());
         Ok(SplineParameters {
             widths: parameters.narrow(-1, 0, bins) / scale,
             heights: parameters.narrow(-1, bins, bins) / scale,

@@ -13,7 +13,10 @@ pub struct Flow {
 impl Flow {
     /// The transform is registered by the caller, as `_transform`; the distribution has nothing to save.
     pub fn new(transform: Box<dyn Transform>, distribution: StandardNormal) -> Self {
-        Flow { transform, distribution }
+        Flow {
+            transform,
+            distribution,
+        }
     }
 
     /// Log-density of `theta`, `[batch, features]`, given `context`, `[batch, context_features]`: `[batch]`.
@@ -28,7 +31,11 @@ impl Flow {
         let (batch, actual) = (theta.size()[0], context.size());
         if actual.first() != Some(&batch) {
             let expected = format!("[{batch}, context_features], as theta has {batch} samples");
-            return Err(NnError::Shape { layer: "flow (context)", expected, actual });
+            return Err(NnError::Shape {
+                layer: "flow (context)",
+                expected,
+                actual,
+            });
         }
         self.transform.forward(theta, Some(context), mode)
     }
@@ -47,6 +54,9 @@ impl Flow {
         let (samples, logabsdet) = self.from_noise(&noise, &repeated)?;
         let log_prob = self.distribution.log_prob(&noise) - logabsdet;
         let features = self.distribution.features() as i64;
-        Ok((samples.f_view([batch, num_samples, features])?, log_prob.f_view([batch, num_samples])?))
+        Ok((
+            samples.f_view([batch, num_samples, features])?,
+            log_prob.f_view([batch, num_samples])?,
+        ))
     }
 }

@@ -80,7 +80,11 @@ impl Transform for LuLinear {
         // Columns are samples: L U X = (Y - b)ᵀ.
         let outputs = lower.f_linalg_solve_triangular(&(inputs - &self.bias).tr(), false, true, true)?;
         let outputs = upper.f_linalg_solve_triangular(&outputs, true, true, false)?.tr();
-        let logabsdet = diagonal.log().sum(None::<Kind>).neg().expand(&inputs.size()[..1], false);
+        let logabsdet = diagonal
+            .log()
+            .sum(None::<Kind>)
+            .neg()
+            .expand(&inputs.size()[..1], false);
         Ok((outputs, logabsdet))
     }
 }

@@ -25,7 +25,10 @@ pub fn neural_spline_flow(scope: &Scope, settings: &FlowSettings) -> Result<Flow
         ])));
     }
     transforms.push(linear_transform(&list.child(settings.num_flow_steps), features)?);
-    Ok(Flow::new(Box::new(CompositeTransform::new(transforms)), StandardNormal::new(features)))
+    Ok(Flow::new(
+        Box::new(CompositeTransform::new(transforms)),
+        StandardNormal::new(features),
+    ))
 }
 
 fn known(value: Option<usize>, key: &'static str) -> Result<usize, NnError> {

@@ -51,11 +51,17 @@ impl RationalQuadraticSpline {
         let most = (1.0 / MIN_BIN_WIDTH.max(MIN_BIN_HEIGHT)) as usize;
         if num_bins == 0 || num_bins > most {
             let message = format!("{num_bins}; allowed are 1 to {most}");
-            return Err(NnError::settings("model.posterior_kwargs.base_transform_kwargs.num_bins", message));
+            return Err(NnError::settings(
+                "model.posterior_kwargs.base_transform_kwargs.num_bins",
+                message,
+            ));
         }
         if !(tail_bound > 0.0 && tail_bound.is_finite()) {
             let message = format!("{tail_bound}; must be positive");
-            return Err(NnError::settings("model.posterior_kwargs.base_transform_kwargs.tail_bound", message));
+            return Err(NnError::settings(
+                "model.posterior_kwargs.base_transform_kwargs.tail_bound",
+                message,
+            ));
         }
         Ok(RationalQuadraticSpline { num_bins, tail_bound })
     }
@@ -105,7 +111,10 @@ impl RationalQuadraticSpline {
         // A NaN is not inside: it passes unchanged and shows up in the loss.
         let outside = inputs.abs().le(self.tail_bound).logical_not();
         let (outputs, logabsdet) = spline(&inputs.masked_fill(&outside, 0.0));
-        (inputs.where_self(&outside, &outputs), logabsdet.masked_fill(&outside, 0.0))
+        (
+            inputs.where_self(&outside, &outputs),
+            logabsdet.masked_fill(&outside, 0.0),
+        )
     }
 
     /// Positions of the num_bins + 1 knots along one axis, `[batch, features, num_bins + 1]`.
@@ -129,7 +138,10 @@ impl RationalQuadraticSpline {
             Axis::Y => &ys,
         };
         let inner = searched.narrow(-1, 1, self.num_bins as i64 - 1);
-        let index = value.unsqueeze(-1).ge_tensor(&inner).sum_dim_intlist(-1, false, Kind::Int64);
+        let index = value
+            .unsqueeze(-1)
+            .ge_tensor(&inner)
+            .sum_dim_intlist(-1, false, Kind::Int64);
 
         // One gather for all: [batch, features, (x, y, derivative), (left, right)].
         let both_ends = Tensor::stack(&[&index, &(&index + 1)], -1).unsqueeze(-2);
@@ -140,7 +152,15 @@ impl RationalQuadraticSpline {
         let (x, y) = (end(0, 0), end(1, 0));
         let (width, height) = (end(0, 1) - &x, end(1, 1) - &y);
         let slope = &height / &width;
-        Bin { x, y, width, height, slope, left_derivative: end(2, 0), right_derivative: end(2, 1) }
+        Bin {
+            x,
+            y,
+            width,
+            height,
+            slope,
+            left_derivative: end(2, 0),
+            right_derivative: end(2, 1),
+        }
     }
 }
 

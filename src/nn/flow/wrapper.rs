@@ -18,21 +18,25 @@ impl FlowWrapper {
 
     /// `theta` is `[batch, features]`, `context` as for [`EmbeddingNet::forward`]; gives `[batch]`.
     pub fn log_prob(&self, theta: &Tensor, context: &[Tensor], mode: Mode) -> Result<Tensor, NnError> {
-        self.flow.log_prob(theta, &self.embedding_net.forward(context, mode)?, mode)
+        self.flow
+            .log_prob(theta, &self.embedding_net.forward(context, mode)?, mode)
     }
 
     /// As [`Flow::to_noise`], for data that are embedded first.
     pub fn to_noise(&self, theta: &Tensor, context: &[Tensor], mode: Mode) -> Result<(Tensor, Tensor), NnError> {
-        self.flow.to_noise(theta, &self.embedding_net.forward(context, mode)?, mode)
+        self.flow
+            .to_noise(theta, &self.embedding_net.forward(context, mode)?, mode)
     }
 
     /// As [`Flow::from_noise`], for data that are embedded first.
     pub fn from_noise(&self, noise: &Tensor, context: &[Tensor]) -> Result<(Tensor, Tensor), NnError> {
-        self.flow.from_noise(noise, &self.embedding_net.forward(context, Mode::Eval)?)
+        self.flow
+            .from_noise(noise, &self.embedding_net.forward(context, Mode::Eval)?)
     }
 
     /// As [`Flow::sample_and_log_prob`], for data that are embedded first.
     pub fn sample_and_log_prob(&self, context: &[Tensor], num_samples: i64) -> Result<(Tensor, Tensor), NnError> {
-        self.flow.sample_and_log_prob(&self.embedding_net.forward(context, Mode::Eval)?, num_samples)
+        self.flow
+            .sample_and_log_prob(&self.embedding_net.forward(context, Mode::Eval)?, num_samples)
     }
 }
