@@ -41,7 +41,11 @@ impl EarlyStopping {
         } else {
             self.counter += 1;
             if self.settings.verbose {
-                log::info!("EarlyStopping counter: {} out of {}", self.counter, self.settings.patience);
+                log::info!(
+                    "EarlyStopping counter: {} out of {}",
+                    self.counter,
+                    self.settings.patience
+                );
             }
         }
         is_best
@@ -121,7 +125,10 @@ mod tests {
     fn not_a_number_is_never_the_best() {
         let mut stopping = stopping(5, 0.0, EarlyStoppingMetric::Validation);
         assert_eq!(
-            follow(&mut stopping, &[f64::NAN, 2.0, f64::NAN, 1.0]).iter().map(|x| x.0).collect::<Vec<_>>(),
+            follow(&mut stopping, &[f64::NAN, 2.0, f64::NAN, 1.0])
+                .iter()
+                .map(|x| x.0)
+                .collect::<Vec<_>>(),
             [false, true, false, true]
         );
     }

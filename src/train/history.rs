@@ -32,7 +32,10 @@ impl History {
         let text = fs::read_to_string(&path).map_err(TrainError::io("read", &path))?;
         let mut kept = String::new();
         for row in text.split_inclusive('\n').filter(|row| row.ends_with('\n')) {
-            let epoch = row.split('\t').next().and_then(|epoch| epoch.trim().parse::<u64>().ok());
+            let epoch = row
+                .split('\t')
+                .next()
+                .and_then(|epoch| epoch.trim().parse::<u64>().ok());
             let Some(epoch) = epoch else {
                 let message = format!("{:?} is not a row of a training history", row.trim_end());
                 return Err(TrainError::History { path, message });
@@ -49,13 +52,7 @@ impl History {
 
     /// Appends an epoch's row and waits until it is on the disk, so that no checkpoint is ahead of its history.
     /// `learning_rates` are those the epoch was trained with.
-    pub fn write(
-        &self,
-        epoch: u64,
-        train_loss: f64,
-        test_loss: f64,
-        learning_rates: &[f64],
-    ) -> Result<(), TrainError> {
+    pub fn write(&self, epoch: u64, train_loss: f64, test_loss: f64, learning_rates: &[f64]) -> Result<(), TrainError> {
         let mut row = format!("{epoch}");
         for number in [train_loss, test_loss].iter().chain(learning_rates) {
             row.push('\t');
@@ -148,19 +145,34 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let history = History::create(folder.path()).unwrap();
         history.write(1, -1.5, f64::NAN, &[1e-5]).unwrap();
-        history.write(2, 12345678901234567890.0, f64::INFINITY, &[0.0001, 3.0]).unwrap();
-        assert_eq!(text(&folder), "1\t-1.5\tnan\t1e-05\r\n2\t1.2345678901234567e+19\tinf\t0.0001\t3.0\r\n");
-        assert!(matches!(History::create(folder.path()), Err(TrainError::History { .. })));
+        history
+            .write(2, 12345678901234567890.0, f64::INFINITY, &[0.0001, 3.0])
+            .unwrap();
+        assert_eq!(
+            text(&folder),
+            "1\t-1.5\tnan\t1e-05\r\n2\t1.2345678901234567e+19\tinf\t0.0001\t3.0\r\n"
+        );
+        assert!(matches!(
+            History::create(folder.path()),
+            Err(TrainError::History { .. })
+        ));
     }
 
     #[test]
     fn resuming_drops_what_the_checkpoint_does_not_know() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("history.txt");
-        fs::write(&path, "1\t3.0\t3.1\t0.1\r\n2\t2.0\t2.1\t0.1\r\n3\t1.0\t1.1\t0.1\r\n4\t0.9").unwrap();
+        fs::write(
+            &path,
+            "1\t3.0\t3.1\t0.1\r\n2\t2.0\t2.1\t0.1\r\n3\t1.0\t1.1\t0.1\r\n4\t0.9",
+        )
+        .unwrap();
         let history = History::resume(folder.path(), 2).unwrap();
         history.write(3, 1.5, 1.6, &[0.1]).unwrap();
-        assert_eq!(text(&folder), "1\t3.0\t3.1\t0.1\r\n2\t2.0\t2.1\t0.1\r\n3\t1.5\t1.6\t0.1\r\n");
+        assert_eq!(
+            text(&folder),
+            "1\t3.0\t3.1\t0.1\r\n2\t2.0\t2.1\t0.1\r\n3\t1.5\t1.6\t0.1\r\n"
+        );
         let files = fs::read_dir(folder.path()).unwrap().count();
         assert_eq!(files, 1, "no temporary file is left");
 
@@ -171,13 +183,19 @@ mod tests {
 
         fs::write(&path, "epoch\tloss\r\n").unwrap();
         let error = History::resume(folder.path(), 2).unwrap_err().to_string();
-        assert!(error.contains("history.txt") && error.contains("epoch\\tloss"), "{error}");
+        assert!(
+            error.contains("history.txt") && error.contains("epoch\\tloss"),
+            "{error}"
+        );
     }
 
     #[test]
     fn resuming_without_a_history_starts_one() {
         let folder = tempfile::tempdir().unwrap();
-        History::resume(folder.path(), 7).unwrap().write(8, 1.0, 2.0, &[0.5]).unwrap();
+        History::resume(folder.path(), 7)
+            .unwrap()
+            .write(8, 1.0, 2.0, &[0.5])
+            .unwrap();
         assert_eq!(text(&folder), "8\t1.0\t2.0\t0.5\r\n");
     }
 }

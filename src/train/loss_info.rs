@@ -217,7 +217,10 @@ mod tests {
     fn lines(info: EpochInfo, steps: &[(f64, u64, [f64; 3])]) -> Vec<String> {
         let mut loss_info = LossInfo::new(info, PrintEvery::Batches(1));
         let line = |(batch, &(loss, samples, seconds)): (usize, &(f64, u64, [f64; 3]))| {
-            for (phase, seconds) in [Phase::Dataloader, Phase::Network, Phase::Aggregation].iter().zip(seconds) {
+            for (phase, seconds) in [Phase::Dataloader, Phase::Network, Phase::Aggregation]
+                .iter()
+                .zip(seconds)
+            {
                 loss_info.record_time(*phase, Duration::from_secs_f64(seconds));
             }
             loss_info.update(&Tensor::from(loss * samples as f64), samples).unwrap();
@@ -266,7 +269,10 @@ mod tests {
             loss_info.update(&Tensor::from(batch as f32 * 10.0), 10).unwrap();
             if let Some(line) = loss_info.line(batch).unwrap() {
                 assert!(loss_info.unread.is_empty());
-                assert!(line.contains(&format!("Loss: {batch}.000 ({:.3})", batch as f64 / 2.0)), "{line}");
+                assert!(
+                    line.contains(&format!("Loss: {batch}.000 ({:.3})", batch as f64 / 2.0)),
+                    "{line}"
+                );
                 printed.push(batch);
             }
         }

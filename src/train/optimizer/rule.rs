@@ -46,7 +46,10 @@ pub(super) trait UpdateRule: Debug {
     ) -> Result<(), TchError>;
 
     fn new_state(&self, parameter: &Tensor) -> Result<ParameterState, TchError> {
-        let slots = self.slots().into_iter().map(|_| parameter.f_full_like(self.initial_value()));
+        let slots = self
+            .slots()
+            .into_iter()
+            .map(|_| parameter.f_full_like(self.initial_value()));
         Ok(ParameterState {
             updates: 0,
             slots: slots.collect::<Result<_, _>>()?,

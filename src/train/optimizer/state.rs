@@ -17,7 +17,12 @@ impl Optimizer {
     /// them, before the next step.
     pub fn state(&self) -> OptimizerState {
         let mut options = IndexMap::from([("lr".to_owned(), self.lr.into())]);
-        options.extend(self.rule.options().into_iter().map(|(key, value)| (key.to_owned(), value)));
+        options.extend(
+            self.rule
+                .options()
+                .into_iter()
+                .map(|(key, value)| (key.to_owned(), value)),
+        );
         if let Some(initial_lr) = self.initial_lr {
             options.insert("initial_lr".to_owned(), initial_lr.into());
         }
@@ -75,11 +80,17 @@ impl Optimizer {
         for (id, entries) in &saved.state {
             let path = format!("{PATH}.state.{id}");
             let Some(&index) = position.get(id) else {
-                return Err(TrainError::state(path, "is the state of a parameter that param_groups does not list"));
+                return Err(TrainError::state(
+                    path,
+                    "is the state of a parameter that param_groups does not list",
+                ));
             };
             states[index] = load_parameter(rule.as_ref(), &path, entries, &self.parameters[index])?;
         }
-        if let Some(missing) = states.iter().position(|state| rule.starts_with_state() && state.is_none()) {
+        if let Some(missing) = states
+            .iter()
+            .position(|state| rule.starts_with_state() && state.is_none())
+        {
             return Err(TrainError::state(format!("{PATH}.state.{missing}"), "is missing"));
         }
 
@@ -108,7 +119,11 @@ fn load_parameter(
             None => return Err(TrainError::state(key, "is missing")),
         };
         if tensor.size() != parameter.size() {
-            let message = format!("has shape {:?}, the parameter has {:?}", tensor.size(), parameter.size());
+            let message = format!(
+                "has shape {:?}, the parameter has {:?}",
+                tensor.size(),
+                parameter.size()
+            );
             return Err(TrainError::state(key, message));
         }
         let mut slot = parameter.f_zeros_like()?;
