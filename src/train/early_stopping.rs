@@ -23,9 +23,9 @@ impl EarlyStopping {
         }
     }
 
-    /// The end of an epoch. Returns whether the network is the best so far (and `best_model.pt` is due). The loss of the
-    /// configured metric must be below the lowest one by `delta`, or equal to it if that is zero. NaN is never the best (in Dingo
-    /// it is, and hides all that follows).
+    /// The end of an epoch. Returns whether the network is the best so far (and `best_model.pt` is due): the configured
+    /// loss is below the lowest one by `delta`, or equal to it if that is zero. NaN is never the best (in Dingo it is,
+    /// and hides all that follows).
     pub fn update(&mut self, train_loss: f64, test_loss: f64) -> bool {
         let score = match self.settings.metric {
             EarlyStoppingMetric::Training => -train_loss,

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 #[derive(Debug, thiserror::Error)]
 pub enum TrainError {
-    /// A checkpoint's optimizer, scheduler or early-stopping state does not fit. `key` is the dotted path in the checkpoint,
-    /// such as `optimizer_state_dict.param_groups.0.betas`.
+    /// A checkpoint's optimizer, scheduler or early-stopping state does not fit. `key` is the dotted path in the
+    /// checkpoint, such as `optimizer_state_dict.param_groups.0.betas`.
     #[error("{key}: {message}")]
     State { key: String, message: String },
     /// The history file is not one that this run may continue.

@@ -22,8 +22,8 @@ impl History {
         Ok(History { path })
     }
 
-    /// For a run that continues after `completed_epochs`. A row of a later epoch, or one cut off while it was written, comes from a
-    /// run that ended before its checkpoint: such rows are dropped, in one atomic replacement.
+    /// For a run that continues after `completed_epochs`. A row of a later epoch, or one cut off while it was written,
+    /// comes from a run that ended before its checkpoint: such rows are dropped, in one atomic replacement.
     pub fn resume(train_dir: &Path, completed_epochs: u64) -> Result<History, TrainError> {
         let path = train_dir.join("history.txt");
         if !path.exists() {

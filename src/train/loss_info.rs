@@ -1,16 +1,10 @@
 //! Average loss and times of an epoch, and the line that reports a step (Dingo's `LossInfo`).
 
 use super::TrainError;
+use crate::nn::Mode;
 use std::fmt;
 use std::time::{Duration, Instant};
 use tch::{Device, Kind, Tensor};
-
-/// Whether an epoch trains or tests; the first word of its lines.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    Train,
-    Test,
-}
 
 /// What the time since the last call of [`LossInfo::lap`] was spent on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +26,7 @@ pub enum PrintEvery {
 /// What an epoch's lines say beside losses and times.
 #[derive(Debug, Clone)]
 pub struct EpochInfo {
+    /// `Train` is printed as such, `Eval` as `Test`.
     pub mode: Mode,
     pub epoch: u64,
     /// Samples in the epoch's dataset, over all ranks.
@@ -83,8 +78,8 @@ impl LossInfo {
         self.times[phase as usize].add(time.as_secs_f64(), 1.0);
     }
 
-    /// One optimizer step (or test batch): the sum of its samples' losses over all ranks, a tensor with one element, and the number
-    /// of these samples. The tensor is read later: it must not be overwritten.
+    /// One optimizer step (or test batch): the sum of its samples' losses over all ranks, a tensor with one element, and
+    /// the number of these samples. The tensor is read later: it must not be overwritten.
     pub fn update(&mut self, loss_sum: &Tensor, samples: u64) -> Result<(), TrainError> {
         self.unread.push((loss_sum.f_detach()?.f_reshape([])?, samples));
         self.iteration += 1;
@@ -102,7 +97,8 @@ impl LossInfo {
         Ok(self.loss.mean())
     }
 
-    /// The line for the step that ended with this batch of the epoch, counted from 0, when one is due. Waits for the device only then.
+    /// The line for the step that ended with this batch of the epoch, counted from 0, when one is due. Waits for the
+    /// device only then.
     pub fn line(&mut self, batch_index: u64) -> Result<Option<String>, TrainError> {
         if !self.is_due(batch_index) {
             return Ok(None);
@@ -144,13 +140,14 @@ impl LossInfo {
             batch_size,
             distributed,
         } = self.info;
+        let name = if mode.is_training() { "Train" } else { "Test" };
         let done = (batch_index + 1) * batch_size;
         let percent = (100.0 * done as f64 / dataset_len as f64).min(100.0);
         let done = done.min(dataset_len);
         let [dataloader, network, aggregation] = &self.times;
         let loss = &self.loss;
         let mut line = format!(
-            "{mode:?} Epoch: {epoch} [{done}/{dataset_len} ({percent:.0}%)]\t\tLoss: {loss}\t\t\
+            "{name} Epoch: {epoch} [{done}/{dataset_len} ({percent:.0}%)]\t\tLoss: {loss}\t\t\
              Time Dataloader: {dataloader}\t\tTime Network: {network}"
         );
         if distributed {
@@ -238,9 +235,12 @@ mod tests {
             (f64::NAN, 200, [0.25, 0.0015, 0.0]),
         ];
         let expected = [
-            "Train Epoch: 1 [400/1000 (40%)]\t\tLoss: 14.613 (14.613)\t\tTime Dataloader: 0.012 (0.012)\t\tTime Network: 2.001 (2.001)",
-            "Train Epoch: 1 [800/1000 (80%)]\t\tLoss: -0.000 (7.306)\t\tTime Dataloader: 1.500 (0.756)\t\tTime Network: 0.750 (1.375)",
-            "Train Epoch: 1 [1000/1000 (100%)]\t\tLoss: nan (nan)\t\tTime Dataloader: 0.250 (0.587)\t\tTime Network: 0.002 (0.917)",
+            "Train Epoch: 1 [400/1000 (40%)]\t\tLoss: 14.613 (14.613)\t\t\
+             Time Dataloader: 0.012 (0.012)\t\tTime Network: 2.001 (2.001)",
+            "Train Epoch: 1 [800/1000 (80%)]\t\tLoss: -0.000 (7.306)\t\t\
+             Time Dataloader: 1.500 (0.756)\t\tTime Network: 0.750 (1.375)",
+            "Train Epoch: 1 [1000/1000 (100%)]\t\tLoss: nan (nan)\t\t\
+             Time Dataloader: 0.250 (0.587)\t\tTime Network: 0.002 (0.917)",
         ];
         assert_eq!(lines(info(Mode::Train, 1, 1000, 400, false), &steps), expected);
     }
@@ -254,11 +254,14 @@ mod tests {
             (12345.678, 100, [0.3, 3.0, 0.5]),
         ];
         let expected = [
-            "Test Epoch: 12 [100/800 (12%)]\t\tLoss: 3.250 (3.250)\t\tTime Dataloader: 0.100 (0.100)\t\tTime Network: 1.000 (1.000)\t\tTime Loss Aggregation: 0.001 (0.001)",
-            "Test Epoch: 12 [200/800 (25%)]\t\tLoss: 1.125 (2.188)\t\tTime Dataloader: 0.200 (0.150)\t\tTime Network: 2.000 (1.500)\t\tTime Loss Aggregation: 0.003 (0.002)",
-            "Test Epoch: 12 [300/800 (38%)]\t\tLoss: 12345.678 (4116.684)\t\tTime Dataloader: 0.300 (0.200)\t\tTime Network: 3.000 (2.000)\t\tTime Loss Aggregation: 0.500 (0.168)",
+            "Test Epoch: 12 [100/800 (12%)]\t\tLoss: 3.250 (3.250)\t\t\
+             Time Dataloader: 0.100 (0.100)\t\tTime Network: 1.000 (1.000)\t\tTime Loss Aggregation: 0.001 (0.001)",
+            "Test Epoch: 12 [200/800 (25%)]\t\tLoss: 1.125 (2.188)\t\t\
+             Time Dataloader: 0.200 (0.150)\t\tTime Network: 2.000 (1.500)\t\tTime Loss Aggregation: 0.003 (0.002)",
+            "Test Epoch: 12 [300/800 (38%)]\t\tLoss: 12345.678 (4116.684)\t\t\
+             Time Dataloader: 0.300 (0.200)\t\tTime Network: 3.000 (2.000)\t\tTime Loss Aggregation: 0.500 (0.168)",
         ];
-        assert_eq!(lines(info(Mode::Test, 12, 800, 100, true), &steps), expected);
+        assert_eq!(lines(info(Mode::Eval, 12, 800, 100, true), &steps), expected);
     }
 
     #[test]
@@ -283,7 +286,7 @@ mod tests {
 
     #[test]
     fn the_average_weighs_samples_not_steps() {
-        let mut loss_info = LossInfo::new(info(Mode::Test, 1, 4, 3, false), PrintEvery::Seconds(1e9));
+        let mut loss_info = LossInfo::new(info(Mode::Eval, 1, 4, 3, false), PrintEvery::Seconds(1e9));
         assert!(loss_info.average().unwrap().is_nan());
         loss_info.update(&Tensor::from(3.0f32), 3).unwrap();
         loss_info.update(&Tensor::from_slice(&[5.0f32]), 1).unwrap();

@@ -14,7 +14,7 @@ pub use checkpoint_paths::CheckpointPaths;
 pub use early_stopping::EarlyStopping;
 pub use error::TrainError;
 pub use history::History;
-pub use loss_info::{EpochInfo, LossInfo, Mode, Phase, PrintEvery};
+pub use loss_info::{EpochInfo, LossInfo, Phase, PrintEvery};
 pub use optimizer::Optimizer;
 pub use runtime_limits::RuntimeLimits;
 pub use scheduler::Scheduler;

@@ -1,4 +1,5 @@
-//! Reading the plain values of a saved state (optimizer options, scheduler, early stopping), with errors that name the key.
+//! Reading the plain values of a saved state (optimizer options, scheduler, early stopping), with errors that name the
+//! key.
 
 use super::TrainError;
 use crate::settings::Value;

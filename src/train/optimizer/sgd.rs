@@ -1,4 +1,5 @@
-//! Stochastic gradient descent with momentum, in PyTorch's convention: the learning rate multiplies the momentum buffer.
+//! Stochastic gradient descent with momentum, in PyTorch's convention: the learning rate multiplies the momentum
+//! buffer.
 
 use super::rule::{add_weight_decay, ParameterState, UpdateRule};
 use crate::settings::Value;
