@@ -1,5 +1,22 @@
 //! Dingo's `.pt` format, read and written.
+//!
+//! From the outside in: [`Checkpoint`] is what the file means, [`Object`] the tree of plain data it holds, the pickle its
+//! notation, and a zip of stored entries the container. Reading never executes anything from the file.
 
+mod archive;
+mod atomic_file;
+mod contents;
+mod element_type;
+mod error;
+mod fields;
+mod file;
+mod object;
 mod optimizer_state;
+mod pickle;
+mod state_dict;
+mod value;
 
+pub use contents::{Checkpoint, Metadata, TrainingState, DINGO_VERSION};
+pub use error::CheckpointError;
+pub use object::{Dict, Object};
 pub use optimizer_state::{OptimizerState, ParameterGroup, StateEntry};
