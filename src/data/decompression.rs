@@ -58,7 +58,7 @@ impl Decompression {
         let coefficients = Tensor::f_from_slice(&stored)?.f_view([rows, -1])?;
         let waveforms = Tensor::f_empty([rows, width], (Kind::Float, tch::Device::Cpu))?;
         let _ = waveforms.f_narrow(1, 0, blank)?.f_zero_()?;
-        coefficients.f_mm_out(&waveforms.f_narrow(1, blank, width - blank)?, &weights)?;
+        let _ = coefficients.f_mm_out(&waveforms.f_narrow(1, blank, width - blank)?, &weights)?;
         Ok(self.complex(&waveforms, rows as usize)?)
     }
 

@@ -4,8 +4,11 @@
 //! into the error instead.
 
 use super::{python_literal, DataError};
+use crate::gw::domain::UniformFrequencyDomain;
 use crate::settings::Value;
-use hdf5_metno::types::{CompoundField, CompoundType, FixedAscii, FloatSize, TypeDescriptor, VarLenAscii, VarLenUnicode};
+use hdf5_metno::types::{
+    CompoundField, CompoundType, FixedAscii, FloatSize, TypeDescriptor, VarLenAscii, VarLenUnicode,
+};
 use hdf5_metno::{h5check, sync::sync, Dataset, Datatype};
 use hdf5_metno_sys::{h5d::H5Dread, h5d::H5Dwrite, h5p::H5P_DEFAULT, h5s::H5S_ALL};
 use num_complex::Complex64;
@@ -96,20 +99,62 @@ impl DataFile {
                 listed(&names)
             )));
         }
-        let attribute = self.file.attr("settings").map_err(|error| self.hdf5_error("settings", &error))?;
+        let attribute = self
+            .file
+            .attr("settings")
+            .map_err(|error| self.hdf5_error("settings", &error))?;
         let bytes = attribute
             .read_scalar::<VarLenUnicode>()
             .map(|text| text.as_bytes().to_vec())
-            .or_else(|_| attribute.read_scalar::<VarLenAscii>().map(|text| text.as_bytes().to_vec()))
-            .or_else(|_| attribute.read_scalar::<FixedAscii<65536>>().map(|text| text.as_bytes().to_vec()))
+            .or_else(|_| {
+                attribute
+                    .read_scalar::<VarLenAscii>()
+                    .map(|text| text.as_bytes().to_vec())
+            })
+            .or_else(|_| {
+                attribute
+                    .read_scalar::<FixedAscii<65536>>()
+                    .map(|text| text.as_bytes().to_vec())
+            })
             .map_err(|error| self.hdf5_error("attribute settings", &error))?;
         let text = String::from_utf8_lossy(&bytes);
         let value = python_literal::parse(&text)
             .map_err(|error| self.error(format!("attribute settings is not a Python dictionary: {error}")))?;
         match value {
             Value::Mapping(_) => Ok(value),
-            other => Err(self.error(format!("attribute settings is not a Python dictionary: {}", inline(&other)))),
+            other => Err(self.error(format!(
+                "attribute settings is not a Python dictionary: {}",
+                inline(&other)
+            ))),
         }
+    }
+
+    /// The domain that a dataset's settings describe under `key`, which must be a uniform frequency domain.
+    pub fn uniform_domain(&self, settings: &Value, key: &str) -> Result<UniformFrequencyDomain, DataError> {
+        let domain = settings.get(key);
+        let domain =
+            domain.ok_or_else(|| self.error(format!("settings.{key}: is missing; it describes the domain")))?;
+        match domain.get("type").and_then(Value::as_str) {
+            // The two short names are those of older Dingo versions.
+            Some("UniformFrequencyDomain" | "FrequencyDomain" | "FD") => {}
+            other => {
+                let kind = other.map_or_else(|| inline(domain), str::to_owned);
+                let message =
+                    format!("settings.{key}.type: {kind} is not supported yet (allowed: UniformFrequencyDomain)");
+                return Err(self.error(message));
+            }
+        }
+        let number = |name: &str| {
+            let value = domain.get(name).and_then(Value::as_f64);
+            value.ok_or_else(|| {
+                self.error(format!(
+                    "settings.{key}.{name}: a number is needed, in {}",
+                    inline(domain)
+                ))
+            })
+        };
+        UniformFrequencyDomain::new(number("f_min")?, number("f_max")?, number("delta_f")?)
+            .map_err(|error| self.error(format!("settings.{key}: {error}")))
     }
 
     /// A dataset by its path in the file; an error names the group or dataset that is missing and what there is.
@@ -131,7 +176,11 @@ impl DataFile {
             "" => self.file.member_names(),
             parent => self.file.group(parent).and_then(|g| g.member_names()),
         };
-        let place = if parent.is_empty() { String::new() } else { format!(" in '{parent}'") };
+        let place = if parent.is_empty() {
+            String::new()
+        } else {
+            format!(" in '{parent}'")
+        };
         self.error(format!(
             "lacks the {kind} '{leaf}'{place} (there: {})",
             listed(&there.unwrap_or_default())
@@ -150,7 +199,9 @@ impl DataFile {
     pub fn real_matrix(&self, name: &str) -> Result<(Vec<f64>, [usize; 2]), DataError> {
         let dataset = self.dataset(name)?;
         let shape = self.matrix_shape(name, &dataset)?;
-        let values = dataset.read_raw::<f64>().map_err(|error| self.hdf5_error(name, &error))?;
+        let values = dataset
+            .read_raw::<f64>()
+            .map_err(|error| self.hdf5_error(name, &error))?;
         Ok((values, shape))
     }
 
@@ -158,7 +209,9 @@ impl DataFile {
     pub fn complex_matrix(&self, name: &str) -> Result<(Vec<Complex64>, [usize; 2]), DataError> {
         let dataset = self.dataset(name)?;
         let shape = self.matrix_shape(name, &dataset)?;
-        let values = dataset.read_raw::<Complex64>().map_err(|error| self.hdf5_error(name, &error))?;
+        let values = dataset
+            .read_raw::<Complex64>()
+            .map_err(|error| self.hdf5_error(name, &error))?;
         Ok((values, shape))
     }
 
@@ -187,7 +240,11 @@ impl DataFile {
             TypeDescriptor::Compound(compound) => compound.fields,
             other => return Err(self.error(format!("{name}: is not a table of named columns but of {other}"))),
         };
-        let names: Vec<String> = fields.into_iter().filter(|f| is_number(&f.ty)).map(|f| f.name).collect();
+        let names: Vec<String> = fields
+            .into_iter()
+            .filter(|f| is_number(&f.ty))
+            .map(|f| f.name)
+            .collect();
         let packed = read_table(&dataset, &names, count).map_err(|error| self.hdf5_error(name, &error))?;
         let columns = (0..names.len())
             .map(|column| packed.iter().skip(column).step_by(names.len()).copied().collect())
@@ -200,13 +257,26 @@ impl DataFile {
 pub(super) fn write_table(group: &hdf5_metno::Group, name: &str, table: &Table) -> hdf5_metno::Result<()> {
     let count = table.columns.first().map_or(0, Vec::len);
     let descriptor = packed_descriptor(&table.names);
-    let dataset = group.new_dataset_builder().empty_as(&descriptor).shape([count]).create(name)?;
+    let dataset = group
+        .new_dataset_builder()
+        .empty_as(&descriptor)
+        .shape([count])
+        .create(name)?;
     let memory_type = Datatype::from_descriptor(&descriptor)?;
-    let packed: Vec<f64> = (0..count).flat_map(|row| table.columns.iter().map(move |column| column[row])).collect();
+    let packed: Vec<f64> = (0..count)
+        .flat_map(|row| table.columns.iter().map(move |column| column[row]))
+        .collect();
     // Sound: the buffer holds `count` records of one float64 per name, which is what `memory_type` describes.
     sync(|| unsafe {
         let buffer = packed.as_ptr().cast();
-        h5check(H5Dwrite(dataset.id(), memory_type.id(), H5S_ALL, H5S_ALL, H5P_DEFAULT, buffer))
+        h5check(H5Dwrite(
+            dataset.id(),
+            memory_type.id(),
+            H5S_ALL,
+            H5S_ALL,
+            H5P_DEFAULT,
+            buffer,
+        ))
     })?;
     Ok(())
 }
@@ -222,7 +292,14 @@ fn read_table(dataset: &Dataset, names: &[String], count: usize) -> hdf5_metno::
     // dataset has `count` records.
     sync(|| unsafe {
         let buffer = packed.as_mut_ptr().cast();
-        h5check(H5Dread(dataset.id(), memory_type.id(), H5S_ALL, H5S_ALL, H5P_DEFAULT, buffer))
+        h5check(H5Dread(
+            dataset.id(),
+            memory_type.id(),
+            H5S_ALL,
+            H5S_ALL,
+            H5P_DEFAULT,
+            buffer,
+        ))
     })?;
     Ok(packed)
 }
@@ -230,7 +307,8 @@ fn read_table(dataset: &Dataset, names: &[String], count: usize) -> hdf5_metno::
 /// A record of float64 values without gaps.
 fn packed_descriptor(names: &[String]) -> TypeDescriptor {
     let width = FloatSize::U8 as usize;
-    let field = |(i, name): (usize, &String)| CompoundField::new(name, TypeDescriptor::Float(FloatSize::U8), i * width, i);
+    let field =
+        |(i, name): (usize, &String)| CompoundField::new(name, TypeDescriptor::Float(FloatSize::U8), i * width, i);
     TypeDescriptor::Compound(CompoundType {
         fields: names.iter().enumerate().map(field).collect(),
         size: names.len() * width,
@@ -247,13 +325,19 @@ fn is_number(descriptor: &TypeDescriptor) -> bool {
 fn starts_like_hdf5(path: &Path) -> bool {
     use std::io::Read;
     let mut start = [0u8; SIGNATURE.len()];
-    fs::File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == SIGNATURE
+    fs::File::open(path)
+        .and_then(|mut file| file.read_exact(&mut start))
+        .is_ok()
+        && start == SIGNATURE
 }
 
 /// What HDF5 says about the cause: the last message of its error stack.
 pub(super) fn innermost(error: &hdf5_metno::Error) -> String {
     match error.stack() {
-        Some(stack) => stack.last().map_or("unknown HDF5 error", |frame| frame.desc()).to_owned(),
+        Some(stack) => stack
+            .last()
+            .map_or("unknown HDF5 error", |frame| frame.desc())
+            .to_owned(),
         None => error.to_string(),
     }
 }

@@ -1,8 +1,17 @@
 //! From HDF5 files to batches.
 
+mod asd_dataset;
+mod decompression;
 mod error;
+mod hdf5_file;
+mod python_literal;
+mod split;
+mod waveform_dataset;
 
+pub use asd_dataset::AsdDataset;
 pub use error::DataError;
+pub use split::{train_test_split, TrainTestSplit};
+pub use waveform_dataset::{Polarizations, WaveformDataset};
 
 use tch::Tensor;
 

@@ -242,7 +242,10 @@ impl Parser {
             self.position += 1;
         }
         let name: String = self.characters[start..self.position].iter().collect();
-        let short = name.strip_prefix("np.").or(name.strip_prefix("numpy.")).unwrap_or(&name);
+        let short = name
+            .strip_prefix("np.")
+            .or(name.strip_prefix("numpy."))
+            .unwrap_or(&name);
         match short {
             "True" | "True_" => Ok(Value::Bool(true)),
             "False" | "False_" => Ok(Value::Bool(false)),
@@ -324,7 +327,10 @@ mod tests {
 
     #[test]
     fn reads_strings_tuples_and_arrays() {
-        assert_eq!(parse(r#"'it\'s \x41\u00e9\n\\ "q"'"#).unwrap(), Value::from("it's Aé\n\\ \"q\""));
+        assert_eq!(
+            parse(r#"'it\'s \x41\u00e9\n\\ "q"'"#).unwrap(),
+            Value::from("it's Aé\n\\ \"q\"")
+        );
         assert_eq!(parse(r#""a'b""#).unwrap(), Value::from("a'b"));
         assert_eq!(parse("()").unwrap(), yaml("[]"));
         assert_eq!(parse("(1,)").unwrap(), yaml("[1]"));
@@ -338,8 +344,29 @@ mod tests {
     #[test]
     fn refuses_what_is_no_literal() {
         for text in [
-            "", "{", "{'a'}", "{'a': }", "{'a': 1", "[1 2]", "'open", "'\\", "'\\x4'", "'\\ud800'", "1 2", "--1", "1.2.3", "1j",
-            "open('file')", "__import__('os')", "True.x", "-'a'", "{'a': 1}}", "(", "array(", "é", "'\\777777'x",
+            "",
+            "{",
+            "{'a'}",
+            "{'a': }",
+            "{'a': 1",
+            "[1 2]",
+            "'open",
+            "'\\",
+            "'\\x4'",
+            "'\\ud800'",
+            "1 2",
+            "--1",
+            "1.2.3",
+            "1j",
+            "open('file')",
+            "__import__('os')",
+            "True.x",
+            "-'a'",
+            "{'a': 1}}",
+            "(",
+            "array(",
+            "é",
+            "'\\777777'x",
         ] {
             assert!(parse(text).is_err(), "{text:?} was read as {:?}", parse(text));
         }

@@ -16,7 +16,11 @@ impl MersenneTwister {
         state.push(seed);
         for i in 1..STATE_SIZE as u32 {
             let previous = state[i as usize - 1];
-            state.push(1_812_433_253u32.wrapping_mul(previous ^ (previous >> 30)).wrapping_add(i));
+            state.push(
+                1_812_433_253u32
+                    .wrapping_mul(previous ^ (previous >> 30))
+                    .wrapping_add(i),
+            );
         }
         Self {
             state,
