@@ -45,13 +45,20 @@ impl Sampler {
     pub fn draw(&self, indices: &[usize], epoch: u64) -> Draws {
         let detectors = self.num_asds.len();
         let random = |purpose, lane, index: usize| SampleRandom::new(self.seed, purpose, lane, epoch, index as u64);
-        let noise = |&index: &usize| (0..detectors).map(|lane| random(Purpose::Noise, lane, index).stream()).collect();
+        let noise = |&index: &usize| {
+            (0..detectors)
+                .map(|lane| random(Purpose::Noise, lane, index).stream())
+                .collect()
+        };
         let crop = |cropping: &Cropping, index| cropping.draw(detectors, |lane| random(Purpose::Cropping, lane, index));
         Draws {
             extrinsic: extrinsic(&self.prior, self.seed, Purpose::Extrinsic, epoch, indices),
             asds: self.asds(Purpose::Asd, epoch, indices),
             noise: self.noise.then(|| indices.iter().map(noise).collect()),
-            cropping: self.cropping.as_ref().map(|cropping| indices.iter().map(|&i| crop(cropping, i)).collect()),
+            cropping: self
+                .cropping
+                .as_ref()
+                .map(|cropping| indices.iter().map(|&i| crop(cropping, i)).collect()),
         }
     }
 
@@ -70,7 +77,13 @@ impl Sampler {
             let [bits, _] = SampleRandom::new(self.seed, purpose, lane, epoch, index as u64).bits(0);
             below(bits, count as u64) as usize
         };
-        let of_sample = |&index: &usize| self.num_asds.iter().enumerate().map(|count| draw(count, index)).collect();
+        let of_sample = |&index: &usize| {
+            self.num_asds
+                .iter()
+                .enumerate()
+                .map(|count| draw(count, index))
+                .collect()
+        };
         AsdDraws::Indices(indices.iter().map(of_sample).collect())
     }
 }

@@ -47,7 +47,12 @@ impl SampleRandom {
     pub fn new(seed: u64, purpose: Purpose, lane: usize, epoch: u64, sample: u64) -> SampleRandom {
         let labels = u32::from(purpose as u8) << 24 | (lane as u32 & 0xFF) << 16 | (sample >> 32) as u32 & 0xFFFF;
         let key = [seed as u32, (seed >> 32) as u32];
-        SampleRandom { stream: RandomStream { key, counter: [sample as u32, epoch as u32, labels] } }
+        SampleRandom {
+            stream: RandomStream {
+                key,
+                counter: [sample as u32, epoch as u32, labels],
+            },
+        }
     }
 
     /// The generator's own stream, for kernels that draw from it.
@@ -112,8 +117,10 @@ mod tests {
         streams.extend([1, 128].map(|lane| (base.0, base.1, lane, base.3, base.4)));
         streams.extend([1, 1 << 31].map(|epoch| (base.0, base.1, base.2, epoch, base.4)));
         streams.extend([1, 1 << 31, 1 << 32, 1 << 47].map(|sample| (base.0, base.1, base.2, base.3, sample)));
-        let distinct: HashSet<[u64; 2]> =
-            streams.iter().map(|&(a, b, c, d, e)| SampleRandom::new(a, b, c, d, e).bits(0)).collect();
+        let distinct: HashSet<[u64; 2]> = streams
+            .iter()
+            .map(|&(a, b, c, d, e)| SampleRandom::new(a, b, c, d, e).bits(0))
+            .collect();
         assert_eq!(distinct.len(), streams.len());
     }
 
@@ -121,12 +128,21 @@ mod tests {
     fn uniforms_are_uniform_and_inside() {
         assert!(open_unit_interval(0) > 0.0 && open_unit_interval(u64::MAX) < 1.0);
         let n = 200_000;
-        let mut values: Vec<f64> =
-            (0..n / 2).flat_map(|i| SampleRandom::new(5, Purpose::Extrinsic, 1, 3, i).uniforms(0)).collect();
+        let mut values: Vec<f64> = (0..n / 2)
+            .flat_map(|i| SampleRandom::new(5, Purpose::Extrinsic, 1, 3, i).uniforms(0))
+            .collect();
         values.sort_by(f64::total_cmp);
         let n = n as f64;
-        let distance = values.iter().enumerate().map(|(i, u)| (u - (i as f64 + 0.5) / n).abs()).fold(0.0, f64::max);
-        assert!(distance * n.sqrt() < 1.95, "Kolmogorov-Smirnov: {}", distance * n.sqrt());
+        let distance = values
+            .iter()
+            .enumerate()
+            .map(|(i, u)| (u - (i as f64 + 0.5) / n).abs())
+            .fold(0.0, f64::max);
+        assert!(
+            distance * n.sqrt() < 1.95,
+            "Kolmogorov-Smirnov: {}",
+            distance * n.sqrt()
+        );
     }
 
     #[test]
@@ -142,7 +158,14 @@ mod tests {
         // Each of the 24 orders of four, over 24,000 epochs: chi-squared with 23 degrees of freedom below its 0.1% point.
         let mut counts = std::collections::HashMap::new();
         (0..24_000).for_each(|epoch| *counts.entry(permutation(9, epoch, 4)).or_insert(0) += 1);
-        let chi_squared: f64 = counts.values().map(|&c: &i32| f64::from(c - 1000).powi(2) / 1000.0).sum();
-        assert!(counts.len() == 24 && chi_squared < 49.7, "{} orders, {chi_squared}", counts.len());
+        let chi_squared: f64 = counts
+            .values()
+            .map(|&c: &i32| f64::from(c - 1000).powi(2) / 1000.0)
+            .sum();
+        assert!(
+            counts.len() == 24 && chi_squared < 49.7,
+            "{} orders, {chi_squared}",
+            counts.len()
+        );
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::data::random::{below, SampleRandom};
 use crate::data::DataError;
 use crate::gw::domain::UniformFrequencyDomain;
-use crate::settings::data::StrainCropping;
+use crate::settings::StrainCropping;
 
 /// Dingo's `random_strain_cropping`: a new lower end uniform in the bins from the domain's f_min to `f_min_upper`, a new
 /// upper end uniform in those from `f_max_lower` to f_max, each applied with `cropping_probability`.
@@ -25,19 +25,31 @@ impl Cropping {
     /// probability in [0, 1].
     pub fn new(settings: &StrainCropping, domain: &UniformFrequencyDomain) -> Result<Cropping, DataError> {
         let error = |name: &str, message: String| {
-            Err(DataError::Setting { key: format!("data.random_strain_cropping.{name}"), message })
+            Err(DataError::Setting {
+                key: format!("data.random_strain_cropping.{name}"),
+                message,
+            })
         };
         let frequencies = &domain.sample_frequencies()[domain.min_index()..];
         let bins = frequencies.len();
         let (f_min, f_max) = (f64::from(frequencies[0]), f64::from(frequencies[bins - 1]));
-        for (name, value) in [("f_min_upper", settings.f_min_upper), ("f_max_lower", settings.f_max_lower)] {
+        for (name, value) in [
+            ("f_min_upper", settings.f_min_upper),
+            ("f_max_lower", settings.f_max_lower),
+        ] {
             if let Some(value) = value.filter(|value| !(f_min < *value && *value < f_max)) {
-                return error(name, format!("{value} Hz is not between the domain's {f_min} and {f_max} Hz"));
+                return error(
+                    name,
+                    format!("{value} Hz is not between the domain's {f_min} and {f_max} Hz"),
+                );
             }
         }
         if let (Some(lower), Some(upper)) = (settings.f_min_upper, settings.f_max_lower) {
             if lower >= upper {
-                return error("f_min_upper", format!("{lower} Hz is not below f_max_lower, {upper} Hz"));
+                return error(
+                    "f_min_upper",
+                    format!("{lower} Hz is not below f_max_lower, {upper} Hz"),
+                );
             }
         }
         let probability = settings.cropping_probability;
@@ -46,7 +58,11 @@ impl Cropping {
         }
         let distance = |k: usize, f: f64| (f - f64::from(frequencies[k])).abs();
         // The nearest bin, the lower one of two.
-        let nearest = |f: f64| (0..bins).min_by(|&a, &b| distance(a, f).total_cmp(&distance(b, f))).unwrap_or(0);
+        let nearest = |f: f64| {
+            (0..bins)
+                .min_by(|&a, &b| distance(a, f).total_cmp(&distance(b, f)))
+                .unwrap_or(0)
+        };
         Ok(Cropping {
             lower_max: settings.f_min_upper.map_or(0, nearest),
             upper_min: settings.f_max_lower.map_or(bins - 1, nearest),
@@ -69,7 +85,11 @@ impl Cropping {
         let [lower, upper] = random.bits(0);
         let [crop_lower, crop_upper] = random.uniforms(1).map(|u| u <= self.probability);
         let crop_upper = if self.independent_ends { crop_upper } else { crop_lower };
-        let start = if crop_lower { below(lower, self.lower_max as u64 + 1) as usize } else { 0 };
+        let start = if crop_lower {
+            below(lower, self.lower_max as u64 + 1) as usize
+        } else {
+            0
+        };
         let last = self.upper_min + below(upper, (self.bins - self.upper_min) as u64) as usize;
         start..if crop_upper { last + 1 } else { self.bins }
     }
@@ -81,7 +101,11 @@ mod tests {
     use crate::data::random::Purpose;
 
     fn domain() -> UniformFrequencyDomain {
-        UniformFrequencyDomain { f_min: 20.0, f_max: 128.0, delta_f: 0.25 }
+        UniformFrequencyDomain {
+            f_min: 20.0,
+            f_max: 128.0,
+            delta_f: 0.25,
+        }
     }
 
     fn settings(probability: f64) -> StrainCropping {
@@ -125,11 +149,19 @@ mod tests {
         assert!((share(&independent, |kept| cropped(&kept[0])[0]) - lower).abs() < 0.015);
         assert!((share(&independent, |kept| cropped(&kept[1])[1]) - upper).abs() < 0.015);
         assert!((share(&independent, |kept| cropped(&kept[0]) == [true, true]) - lower * upper).abs() < 0.015);
-        assert!((share(&independent, |kept| cropped(&kept[0])[0] && cropped(&kept[1])[0]) - lower * lower).abs() < 0.015);
+        assert!(
+            (share(&independent, |kept| cropped(&kept[0])[0] && cropped(&kept[1])[0]) - lower * lower).abs() < 0.015
+        );
 
-        let together = draws(&StrainCropping { independent_lower_upper: false, ..settings(0.7) });
+        let together = draws(&StrainCropping {
+            independent_lower_upper: false,
+            ..settings(0.7)
+        });
         assert!((share(&together, |kept| kept[0] == (0..433)) - 0.3).abs() < 0.015);
-        let same = draws(&StrainCropping { independent_detectors: false, ..settings(0.7) });
+        let same = draws(&StrainCropping {
+            independent_detectors: false,
+            ..settings(0.7)
+        });
         assert!(same.iter().all(|kept| kept[0] == kept[1]));
         assert_eq!(share(&draws(&settings(0.0)), |kept| *kept == [0..433, 0..433]), 1.0);
     }
@@ -137,14 +169,41 @@ mod tests {
     #[test]
     fn bad_values_name_their_key() {
         for (bad, key) in [
-            (StrainCropping { f_min_upper: Some(20.0), ..settings(1.0) }, "f_min_upper"),
-            (StrainCropping { f_max_lower: Some(128.0), ..settings(1.0) }, "f_max_lower"),
-            (StrainCropping { f_max_lower: Some(f64::NAN), ..settings(1.0) }, "f_max_lower"),
-            (StrainCropping { f_min_upper: Some(95.0), ..settings(1.0) }, "f_min_upper"),
+            (
+                StrainCropping {
+                    f_min_upper: Some(20.0),
+                    ..settings(1.0)
+                },
+                "f_min_upper",
+            ),
+            (
+                StrainCropping {
+                    f_max_lower: Some(128.0),
+                    ..settings(1.0)
+                },
+                "f_max_lower",
+            ),
+            (
+                StrainCropping {
+                    f_max_lower: Some(f64::NAN),
+                    ..settings(1.0)
+                },
+                "f_max_lower",
+            ),
+            (
+                StrainCropping {
+                    f_min_upper: Some(95.0),
+                    ..settings(1.0)
+                },
+                "f_min_upper",
+            ),
             (settings(1.1), "cropping_probability"),
         ] {
             let message = Cropping::new(&bad, &domain()).expect_err(key).to_string();
-            assert!(message.starts_with(&format!("data.random_strain_cropping.{key}: ")), "{message}");
+            assert!(
+                message.starts_with(&format!("data.random_strain_cropping.{key}: ")),
+                "{message}"
+            );
         }
     }
 }

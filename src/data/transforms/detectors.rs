@@ -16,7 +16,10 @@ impl DetectorNetwork {
     /// From `data.detectors` and `data.ref_time` (GPS seconds). A triangular detector's name stands for its three
     /// interferometers, as in bilby.
     pub fn new(names: &[String], ref_time: f64) -> Result<DetectorNetwork, DataError> {
-        let setting = |message: String| DataError::Setting { key: "data.detectors".into(), message };
+        let setting = |message: String| DataError::Setting {
+            key: "data.detectors".into(),
+            message,
+        };
         let mut detectors = Vec::new();
         for name in names {
             let found = Detector::expand(name);
@@ -30,7 +33,10 @@ impl DetectorNetwork {
         if detectors.is_empty() || detectors.len() > 255 {
             return Err(setting(format!("{} detectors; 1 to 255 are possible", detectors.len())));
         }
-        Ok(DetectorNetwork { detectors, gmst: greenwich_mean_sidereal_time(ref_time) })
+        Ok(DetectorNetwork {
+            detectors,
+            gmst: greenwich_mean_sidereal_time(ref_time),
+        })
     }
 
     pub fn len(&self) -> usize {

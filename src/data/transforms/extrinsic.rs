@@ -18,7 +18,10 @@ impl ExtrinsicPrior {
     /// From `data.extrinsic_prior`. A parameter that is missing has Dingo's default; one that Dingo has no default for and
     /// that is given as `default` is left out, as Dingo leaves it out.
     pub fn new(expressions: &IndexMap<String, String>) -> Result<ExtrinsicPrior, DataError> {
-        let mut all: IndexMap<&str, &str> = PROJECTION_PARAMETERS.map(|name| (name, "default")).into_iter().collect();
+        let mut all: IndexMap<&str, &str> = PROJECTION_PARAMETERS
+            .map(|name| (name, "default"))
+            .into_iter()
+            .collect();
         for (name, expression) in expressions {
             if !expression.eq_ignore_ascii_case("default") {
                 all.insert(name, expression);
@@ -28,11 +31,14 @@ impl ExtrinsicPrior {
         }
         let parse = |(name, expression): (&str, &str)| match Prior::parse(name, expression) {
             Ok(prior) => Ok((name.to_string(), prior)),
-            Err(error) => {
-                Err(DataError::Setting { key: format!("data.extrinsic_prior.{name}"), message: error.to_string() })
-            }
+            Err(error) => Err(DataError::Setting {
+                key: format!("data.extrinsic_prior.{name}"),
+                message: error.to_string(),
+            }),
         };
-        Ok(ExtrinsicPrior { priors: all.into_iter().map(parse).collect::<Result<_, _>>()? })
+        Ok(ExtrinsicPrior {
+            priors: all.into_iter().map(parse).collect::<Result<_, _>>()?,
+        })
     }
 
     /// The same with one parameter fixed.
@@ -62,7 +68,10 @@ impl ExtrinsicPrior {
             let at = |i: usize| prior.rescale((i as f64 + 0.5) / POINTS as f64);
             let mean = (0..POINTS).map(at).sum::<f64>() / POINTS as f64;
             let variance = (0..POINTS).map(|i| (at(i) - mean).powi(2)).sum::<f64>() / POINTS as f64;
-            Moments { mean, std: variance.sqrt() }
+            Moments {
+                mean,
+                std: variance.sqrt(),
+            }
         }))
     }
 }

@@ -9,5 +9,5 @@ mod parameters;
 
 pub use cropping::Cropping;
 pub use detectors::DetectorNetwork;
-pub use extrinsic::ExtrinsicPrior;
-pub(super) use parameters::ParameterTable;
+pub use extrinsic::{ExtrinsicPrior, PROJECTION_PARAMETERS};
+pub use parameters::{ParameterTable, Source};
