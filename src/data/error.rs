@@ -9,4 +9,7 @@ pub enum DataError {
     /// The settings ask for what the data cannot give; `key` is the dotted path in the settings.
     #[error("{key}: {message}")]
     Setting { key: String, message: String },
+    /// libtorch refused an operation, such as an allocation.
+    #[error(transparent)]
+    Torch(#[from] tch::TchError),
 }

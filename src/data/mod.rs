@@ -1,8 +1,21 @@
 //! From HDF5 files to batches.
 
+mod asd_dataset;
+mod decompression;
+mod embedding_svd;
 mod error;
+mod hdf5_file;
+mod local_copy;
+mod python_literal;
+mod split;
+mod waveform_dataset;
 
+pub use asd_dataset::AsdDataset;
+pub use embedding_svd::{build_embedding_svd, DetectorWaveforms, Share, SingleRank, SumOverRanks, SvdBasis};
 pub use error::DataError;
+pub use local_copy::copy_to_node;
+pub use split::{train_test_split, TrainTestSplit};
+pub use waveform_dataset::{Polarizations, WaveformDataset};
 
 use tch::Tensor;
 

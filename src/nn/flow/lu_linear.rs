@@ -1,0 +1,90 @@
+//! An invertible linear map with a cheap determinant: W = L U (Kingma and Dhariwal 2018, arXiv:1807.03039, section 3.2, with the
+//! permutation left to a transform of its own).
+
+use super::super::error::check_width;
+use super::{Mode, NnError, Transform};
+use crate::nn::{Init, Scope};
+use tch::{Device, Kind, Tensor};
+
+/// Added to the diagonal of U, which stays positive and away from zero.
+const EPS: f64 = 1e-3;
+
+/// y = L U x + b. L has a unit diagonal, U the diagonal softplus(`unconstrained_upper_diag`) + EPS. Starts as the identity.
+pub struct LuLinear {
+    bias: Tensor,
+    /// Below the diagonal of L, row by row.
+    lower_entries: Tensor,
+    /// Above the diagonal of U, row by row.
+    upper_entries: Tensor,
+    unconstrained_upper_diag: Tensor,
+    lower_positions: Tensor,
+    upper_positions: Tensor,
+    features: usize,
+}
+
+impl LuLinear {
+    pub fn new(scope: &Scope, features: usize) -> Result<Self, NnError> {
+        let entries = features * features.saturating_sub(1) / 2;
+        let zero = Init::Constant(0.0);
+        // softplus of this is 1 - EPS.
+        let one = Init::Constant(((1.0 - EPS).exp() - 1.0).ln());
+        Ok(LuLinear {
+            bias: scope.parameter("bias", &[features], zero)?,
+            lower_entries: scope.parameter("lower_entries", &[entries], zero)?,
+            upper_entries: scope.parameter("upper_entries", &[entries], zero)?,
+            unconstrained_upper_diag: scope.parameter("unconstrained_upper_diag", &[features], one)?,
+            lower_positions: positions(features, |row, column| column < row, scope.device())?,
+            upper_positions: positions(features, |row, column| column > row, scope.device())?,
+            features,
+        })
+    }
+
+    /// `[features]`.
+    fn upper_diagonal(&self) -> Tensor {
+        self.unconstrained_upper_diag.softplus() + EPS
+    }
+
+    /// L and U, `[features, features]`, and the diagonal of U.
+    fn factors(&self) -> (Tensor, Tensor, Tensor) {
+        let n = self.features as i64;
+        let place = |entries: &Tensor, positions: &Tensor| {
+            let flat = Tensor::zeros([n * n], (entries.kind(), entries.device()));
+            flat.scatter(0, positions, entries).view([n, n])
+        };
+        let diagonal = self.upper_diagonal();
+        let ones = Tensor::ones_like(&diagonal);
+        let lower = place(&self.lower_entries, &self.lower_positions) + ones.diag(0);
+        let upper = place(&self.upper_entries, &self.upper_positions) + diagonal.diag(0);
+        (lower, upper, diagonal)
+    }
+}
+
+/// Places in a row-major `[n, n]` matrix, row by row, as `[count]` indices.
+fn positions(n: usize, wanted: impl Fn(usize, usize) -> bool, device: Device) -> Result<Tensor, NnError> {
+    let places: Vec<i64> = (0..n * n).filter(|i| wanted(i / n, i % n)).map(|i| i as i64).collect();
+    Ok(Tensor::f_from_slice(&places)?.f_to_device(device)?)
+}
+
+impl Transform for LuLinear {
+    fn forward(&self, inputs: &Tensor, _context: Option<&Tensor>, _mode: Mode) -> Result<(Tensor, Tensor), NnError> {
+        check_width("LULinear", inputs, self.features)?;
+        let (lower, upper, diagonal) = self.factors();
+        let outputs = inputs.linear(&upper, None::<Tensor>).linear(&lower, Some(&self.bias));
+        let logabsdet = diagonal.log().sum(None::<Kind>).expand(&inputs.size()[..1], false);
+        Ok((outputs, logabsdet))
+    }
+
+    fn inverse(&self, inputs: &Tensor, _context: Option<&Tensor>, _mode: Mode) -> Result<(Tensor, Tensor), NnError> {
+        check_width("LULinear", inputs, self.features)?;
+        let (lower, upper, diagonal) = self.factors();
+        // Columns are samples: L U X = (Y - b)ᵀ.
+        let outputs = lower.f_linalg_solve_triangular(&(inputs - &self.bias).tr(), false, true, true)?;
+        let outputs = upper.f_linalg_solve_triangular(&outputs, true, true, false)?.tr();
+        let logabsdet = diagonal
+            .log()
+            .sum(None::<Kind>)
+            .neg()
+            .expand(&inputs.size()[..1], false);
+        Ok((outputs, logabsdet))
+    }
+}

@@ -1,0 +1,37 @@
+//! Normalizing flows (Papamakarios et al. 2021, arXiv:1912.02762), as nflows builds them.
+
+mod composite;
+mod coupling;
+mod flow;
+mod lu_linear;
+mod neural_spline_flow;
+mod permutation;
+mod rational_quadratic_cdf;
+mod rational_quadratic_spline;
+mod standard_normal;
+#[cfg(test)]
+mod tests;
+mod wrapper;
+
+pub use composite::CompositeTransform;
+pub use coupling::PiecewiseRationalQuadraticCoupling;
+pub use flow::Flow;
+pub use lu_linear::LuLinear;
+pub use neural_spline_flow::neural_spline_flow;
+pub use permutation::RandomPermutation;
+pub use rational_quadratic_cdf::PiecewiseRationalQuadraticCdf;
+pub use rational_quadratic_spline::{RationalQuadraticSpline, SplineParameters};
+pub use standard_normal::StandardNormal;
+pub use wrapper::FlowWrapper;
+
+use super::{Mode, NnError};
+use tch::Tensor;
+
+/// An invertible map of `[batch, features]`, possibly conditioned on a context `[batch, context_features]`.
+///
+/// Both directions give the image, `[batch, features]`, and log |det J| of the direction taken, `[batch]`.
+pub trait Transform {
+    fn forward(&self, inputs: &Tensor, context: Option<&Tensor>, mode: Mode) -> Result<(Tensor, Tensor), NnError>;
+
+    fn inverse(&self, inputs: &Tensor, context: Option<&Tensor>, mode: Mode) -> Result<(Tensor, Tensor), NnError>;
+}

@@ -1,0 +1,38 @@
+//! A random but fixed order of the features.
+
+use super::super::error::check_width;
+use super::{Mode, NnError, Transform};
+use crate::nn::Scope;
+use tch::Tensor;
+
+/// Output i is input `permutation[i]`. Drawn when the network is built; a buffer, so saved and loaded with it.
+pub struct RandomPermutation {
+    permutation: Tensor,
+    features: usize,
+}
+
+impl RandomPermutation {
+    pub fn new(scope: &Scope, features: usize) -> Result<Self, NnError> {
+        let order = scope.generator("_permutation").permutation(features);
+        let permutation = scope.buffer("_permutation", Tensor::f_from_slice(&order)?)?;
+        Ok(RandomPermutation { permutation, features })
+    }
+
+    fn reorder(&self, inputs: &Tensor, order: &Tensor) -> Result<(Tensor, Tensor), NnError> {
+        check_width("RandomPermutation", inputs, self.features)?;
+        // Fallible: the order may come from a file.
+        let outputs = inputs.f_index_select(1, order)?;
+        let logabsdet = Tensor::zeros(&inputs.size()[..1], (inputs.kind(), inputs.device()));
+        Ok((outputs, logabsdet))
+    }
+}
+
+impl Transform for RandomPermutation {
+    fn forward(&self, inputs: &Tensor, _context: Option<&Tensor>, _mode: Mode) -> Result<(Tensor, Tensor), NnError> {
+        self.reorder(inputs, &self.permutation)
+    }
+
+    fn inverse(&self, inputs: &Tensor, _context: Option<&Tensor>, _mode: Mode) -> Result<(Tensor, Tensor), NnError> {
+        self.reorder(inputs, &self.permutation.argsort(0, false))
+    }
+}

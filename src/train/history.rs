@@ -1,0 +1,201 @@
+//! `history.txt`: one row per epoch, as Dingo's `write_history` (Python's csv writer) writes it.
+
+use super::TrainError;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Rows of epoch, train loss, test loss and learning rates, separated by tabs and ended by `\r\n`. Rank 0's alone.
+#[derive(Debug)]
+pub struct History {
+    path: PathBuf,
+}
+
+impl History {
+    /// For a new run. Errors if the train directory has a history already: that of another run is never overwritten.
+    pub fn create(train_dir: &Path) -> Result<History, TrainError> {
+        let path = train_dir.join("history.txt");
+        if path.exists() {
+            let message = "belongs to an earlier run; resume that run or choose another train directory".to_owned();
+            return Err(TrainError::History { path, message });
+        }
+        Ok(History { path })
+    }
+
+    /// For a run that continues after `completed_epochs`. A row of a later epoch, or one cut off while it was written,
+    /// comes from a run that ended before its checkpoint: such rows are dropped, in one atomic replacement.
+    pub fn resume(train_dir: &Path, completed_epochs: u64) -> Result<History, TrainError> {
+        let path = train_dir.join("history.txt");
+        if !path.exists() {
+            return Ok(History { path });
+        }
+        let text = fs::read_to_string(&path).map_err(TrainError::io("read", &path))?;
+        let mut kept = String::new();
+        for row in text.split_inclusive('\n').filter(|row| row.ends_with('\n')) {
+            let epoch = row
+                .split('\t')
+                .next()
+                .and_then(|epoch| epoch.trim().parse::<u64>().ok());
+            let Some(epoch) = epoch else {
+                let message = format!("{:?} is not a row of a training history", row.trim_end());
+                return Err(TrainError::History { path, message });
+            };
+            if epoch <= completed_epochs {
+                kept.push_str(row);
+            }
+        }
+        if kept != text {
+            replace(&path, &kept)?;
+        }
+        Ok(History { path })
+    }
+
+    /// Appends an epoch's row and waits until it is on the disk, so that no checkpoint is ahead of its history.
+    /// `learning_rates` are those the epoch was trained with.
+    pub fn write(&self, epoch: u64, train_loss: f64, test_loss: f64, learning_rates: &[f64]) -> Result<(), TrainError> {
+        let mut row = format!("{epoch}");
+        for number in [train_loss, test_loss].iter().chain(learning_rates) {
+            row.push('\t');
+            row.push_str(&python_repr(*number));
+        }
+        row.push_str("\r\n");
+        let append = || {
+            let mut file = OpenOptions::new().create(true).append(true).open(&self.path)?;
+            file.write_all(row.as_bytes())?;
+            file.sync_data()
+        };
+        append().map_err(TrainError::io("write", &self.path))
+    }
+}
+
+/// Replaces a file by way of a temporary one beside it, so that a reader sees the old text or the new.
+fn replace(path: &Path, text: &str) -> Result<(), TrainError> {
+    let temporary = path.with_extension("txt.tmp");
+    let write = || {
+        let mut file = File::create(&temporary)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)
+    };
+    write().map_err(TrainError::io("rewrite", path))
+}
+
+/// A float as Python's `repr`: the shortest digits that give it back, an exponent of two digits at least when the
+/// leading digit stands below 1e-4 or at 1e16 and above.
+fn python_repr(number: f64) -> String {
+    if number.is_nan() {
+        return "nan".to_owned();
+    }
+    if number.is_infinite() {
+        return if number > 0.0 { "inf" } else { "-inf" }.to_owned();
+    }
+    // Rust's shortest digits, as mantissa and exponent.
+    let scientific = format!("{number:e}");
+    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    if (-4..16).contains(&exponent) {
+        format!("{number:?}")
+    } else {
+        let sign = if exponent < 0 { '-' } else { '+' };
+        format!("{mantissa}e{sign}{:02}", exponent.abs())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pairs printed by Python.
+    #[test]
+    fn floats_look_as_in_python() {
+        let pairs = [
+            (1e-5, "1e-05"),
+            (1e-4, "0.0001"),
+            (0.00012345, "0.00012345"),
+            (9.999e-5, "9.999e-05"),
+            (5e-5, "5e-05"),
+            (3.0, "3.0"),
+            (0.0, "0.0"),
+            (-0.0, "-0.0"),
+            (-13.664597511291504, "-13.664597511291504"),
+            (0.1 + 0.2, "0.30000000000000004"),
+            (1e15, "1000000000000000.0"),
+            (123456789012345680.0, "1.2345678901234568e+17"),
+            (9999999999999998.0, "9999999999999998.0"),
+            (1e16, "1e+16"),
+            (1e100, "1e+100"),
+            (5e-324, "5e-324"),
+            (1.7976931348623157e308, "1.7976931348623157e+308"),
+            (f64::NAN, "nan"),
+            (f64::INFINITY, "inf"),
+            (f64::NEG_INFINITY, "-inf"),
+        ];
+        for (number, text) in pairs {
+            assert_eq!(python_repr(number), text);
+        }
+    }
+
+    fn text(folder: &tempfile::TempDir) -> String {
+        fs::read_to_string(folder.path().join("history.txt")).unwrap()
+    }
+
+    /// The bytes that Dingo's `write_history` left for the same calls.
+    #[test]
+    fn rows_are_dingos() {
+        let folder = tempfile::tempdir().unwrap();
+        let history = History::create(folder.path()).unwrap();
+        history.write(1, -1.5, f64::NAN, &[1e-5]).unwrap();
+        history
+            .write(2, 12345678901234567890.0, f64::INFINITY, &[0.0001, 3.0])
+            .unwrap();
+        assert_eq!(
+            text(&folder),
+            "1\t-1.5\tnan\t1e-05\r\n2\t1.2345678901234567e+19\tinf\t0.0001\t3.0\r\n"
+        );
+        assert!(matches!(
+            History::create(folder.path()),
+            Err(TrainError::History { .. })
+        ));
+    }
+
+    #[test]
+    fn resuming_drops_what_the_checkpoint_does_not_know() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("history.txt");
+        fs::write(
+            &path,
+            "1\t3.0\t3.1\t0.1\r\n2\t2.0\t2.1\t0.1\r\n3\t1.0\t1.1\t0.1\r\n4\t0.9",
+        )
+        .unwrap();
+        let history = History::resume(folder.path(), 2).unwrap();
+        history.write(3, 1.5, 1.6, &[0.1]).unwrap();
+        assert_eq!(
+            text(&folder),
+            "1\t3.0\t3.1\t0.1\r\n2\t2.0\t2.1\t0.1\r\n3\t1.5\t1.6\t0.1\r\n"
+        );
+        let files = fs::read_dir(folder.path()).unwrap().count();
+        assert_eq!(files, 1, "no temporary file is left");
+
+        // A torn row is dropped even if its epoch is complete, or the next row would be glued to it.
+        fs::write(&path, "1\t3.0\t3.1\t0.1\r\n2\t2.").unwrap();
+        History::resume(folder.path(), 2).unwrap();
+        assert_eq!(text(&folder), "1\t3.0\t3.1\t0.1\r\n");
+
+        fs::write(&path, "epoch\tloss\r\n").unwrap();
+        let error = History::resume(folder.path(), 2).unwrap_err().to_string();
+        assert!(
+            error.contains("history.txt") && error.contains("epoch\\tloss"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn resuming_without_a_history_starts_one() {
+        let folder = tempfile::tempdir().unwrap();
+        History::resume(folder.path(), 7)
+            .unwrap()
+            .write(8, 1.0, 2.0, &[0.5])
+            .unwrap();
+        assert_eq!(text(&folder), "8\t1.0\t2.0\t0.5\r\n");
+    }
+}

@@ -1,0 +1,142 @@
+//! What one optimizer algorithm is to [`super::Optimizer`].
+
+use super::adagrad::Adagrad;
+use super::adam::Adam;
+use super::rmsprop::RmsProp;
+use super::sgd::Sgd;
+use crate::settings::{OptimizerSettings, Value};
+use crate::train::saved_state::SavedState;
+use crate::train::TrainError;
+use std::fmt::Debug;
+use tch::{TchError, Tensor};
+
+/// An update formula with its options, learning rate excepted.
+pub(super) trait UpdateRule: Debug {
+    /// Names of the tensors kept for each parameter, each of the parameter's shape, in PyTorch's order.
+    fn slots(&self) -> Vec<&'static str>;
+
+    /// Whether PyTorch stores the number of updates (`step`) with each parameter.
+    fn stores_step(&self) -> bool {
+        true
+    }
+
+    /// Whether every parameter has a state before its first update, frozen ones too.
+    fn starts_with_state(&self) -> bool {
+        false
+    }
+
+    /// What a slot holds before the first update.
+    fn initial_value(&self) -> f64 {
+        0.0
+    }
+
+    /// The options of PyTorch's parameter group that follow `lr`, in PyTorch's order.
+    fn options(&self) -> Vec<(&'static str, Value)>;
+
+    /// The same rule with the options of a saved parameter group, which win over the settings, as in PyTorch.
+    fn with_options(&self, saved: &SavedState) -> Result<Box<dyn UpdateRule>, TrainError>;
+
+    /// One update in place, in no-grad mode. `state.updates` already counts this one.
+    fn update(
+        &self,
+        lr: f64,
+        parameter: &mut Tensor,
+        gradient: &Tensor,
+        state: &mut ParameterState,
+    ) -> Result<(), TchError>;
+
+    fn new_state(&self, parameter: &Tensor) -> Result<ParameterState, TchError> {
+        let slots = self
+            .slots()
+            .into_iter()
+            .map(|_| parameter.f_full_like(self.initial_value()));
+        Ok(ParameterState {
+            updates: 0,
+            slots: slots.collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+/// What an optimizer remembers of one parameter.
+#[derive(Debug)]
+pub(super) struct ParameterState {
+    /// Updates so far; of a rule that does not store it, only known to be zero or not after loading.
+    pub updates: u64,
+    /// In the order of [`UpdateRule::slots`].
+    pub slots: Vec<Tensor>,
+}
+
+pub(super) fn from_settings(settings: &OptimizerSettings) -> Box<dyn UpdateRule> {
+    match *settings {
+        OptimizerSettings::Adam {
+            betas,
+            eps,
+            weight_decay,
+            amsgrad,
+            ..
+        } => Box::new(Adam::new(betas, eps, weight_decay, amsgrad)),
+        OptimizerSettings::AdamW {
+            betas,
+            eps,
+            weight_decay,
+            amsgrad,
+            ..
+        } => Box::new(Adam::new(betas, eps, weight_decay, amsgrad).decoupled()),
+        OptimizerSettings::Sgd {
+            momentum,
+            dampening,
+            weight_decay,
+            nesterov,
+            ..
+        } => Box::new(Sgd {
+            momentum,
+            dampening,
+            weight_decay,
+            nesterov,
+        }),
+        OptimizerSettings::RmsProp {
+            alpha,
+            eps,
+            weight_decay,
+            momentum,
+            centered,
+            ..
+        } => Box::new(RmsProp {
+            alpha,
+            eps,
+            weight_decay,
+            momentum,
+            centered,
+        }),
+        OptimizerSettings::Adagrad {
+            lr_decay,
+            weight_decay,
+            initial_accumulator_value,
+            eps,
+            ..
+        } => Box::new(Adagrad {
+            lr_decay,
+            weight_decay,
+            initial_accumulator_value,
+            eps,
+        }),
+    }
+}
+
+pub(super) fn learning_rate(settings: &OptimizerSettings) -> f64 {
+    match *settings {
+        OptimizerSettings::Adam { lr, .. }
+        | OptimizerSettings::AdamW { lr, .. }
+        | OptimizerSettings::Sgd { lr, .. }
+        | OptimizerSettings::RmsProp { lr, .. }
+        | OptimizerSettings::Adagrad { lr, .. } => lr,
+    }
+}
+
+/// `gradient + weight_decay · parameter`: L2 regularization.
+pub(super) fn add_weight_decay(gradient: &Tensor, parameter: &Tensor, weight_decay: f64) -> Result<Tensor, TchError> {
+    if weight_decay == 0.0 {
+        return Ok(gradient.shallow_clone());
+    }
+    parameter.f_mul_scalar(weight_decay)?.f_add_(gradient)
+}
