@@ -87,7 +87,7 @@ impl ArchiveReader {
             .zip
             .index_for_name(&full_name)
             .ok_or_else(|| broken("missing".into()))?;
-        let entry = self.zip.by_index(index).map_err(|error| broken(error.to_string()))?;
+        let mut entry = self.zip.by_index(index).map_err(|error| broken(error.to_string()))?;
         let size = entry.size();
         if entry.compression() != CompressionMethod::Stored || entry.compressed_size() != size {
             return Err(broken("is compressed; PyTorch stores entries as they are".into()));
@@ -100,8 +100,8 @@ impl ArchiveReader {
             return Err(broken(format!("{size} bytes are more than can be")));
         }
         let mut contents = Vec::with_capacity(size as usize);
+        // To its end and no `take`: there the checksum is verified.
         entry
-            .take(size)
             .read_to_end(&mut contents)
             .map_err(|error| broken(error.to_string()))?;
         if contents.len() as u64 != size {

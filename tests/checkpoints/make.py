@@ -40,7 +40,7 @@ def types():
     base = torch.arange(24, dtype=torch.float32).reshape(4, 6)
     tensors = OrderedDict(
         base=base, transposed=base.t(), slice=base[1:3, 2::2], scalar=torch.tensor(1.5), empty=torch.zeros(0, 3),
-        half=torch.tensor([0.5, -2.0]).half(), bfloat16=torch.tensor([0.5, -2.0]).bfloat16(), double=torch.tensor([1e300, float("nan")]).double(),
+        half=torch.tensor([0.5, -2.0]).half(), bfloat16=torch.tensor([0.5, -2.0]).bfloat16(), double=torch.tensor([1e300, float("nan")], dtype=torch.float64),
         int64=torch.tensor([-(2**62), 7]), int32=torch.tensor([-5, 6], dtype=torch.int32), int16=torch.tensor([-300, 300], dtype=torch.int16),
         int8=torch.tensor([-128, 127], dtype=torch.int8), uint8=torch.tensor([0, 255], dtype=torch.uint8), bool=torch.tensor([True, False, True]),
         parameter=torch.nn.Parameter(torch.ones(2)))

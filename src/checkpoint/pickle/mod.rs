@@ -34,3 +34,6 @@ pub(super) fn decode(pickle: &[u8], storages: &mut dyn StorageSource) -> Result<
     let (nodes, root) = machine::run(pickle, storages)?;
     tree::grow(&nodes, root, pickle.len())
 }
+
+#[cfg(test)]
+mod tests;
