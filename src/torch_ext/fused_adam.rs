@@ -68,7 +68,10 @@ pub fn fused_adam(
         ("steps", tensors.steps, count),
     ] {
         if list.len() != expected {
-            return Err(TorchExtError(format!("fused Adam: {} {name}, expected {expected}", list.len())));
+            return Err(TorchExtError(format!(
+                "fused Adam: {} {name}, expected {expected}",
+                list.len()
+            )));
         }
     }
     let pointers = |list: &[Tensor]| list.iter().map(Tensor::as_ptr).collect::<Vec<_>>();
@@ -123,6 +126,15 @@ mod tests {
         for (found, expected) in Vec::<f32>::try_from(&parameter).unwrap().iter().zip([-0.1, 0.1, 0.0]) {
             assert!((found - expected).abs() < 1e-6, "{found} {expected}");
         }
-        assert!(fused_adam(&tensors, AdamOptions { amsgrad: true, ..options }, None, None).is_err());
+        assert!(fused_adam(
+            &tensors,
+            AdamOptions {
+                amsgrad: true,
+                ..options
+            },
+            None,
+            None
+        )
+        .is_err());
     }
 }

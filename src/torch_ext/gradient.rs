@@ -50,8 +50,17 @@ impl Drop for HookHandle {
 pub fn set_post_accumulate_grad_hook(leaf: &Tensor, hook: Hook) -> Result<HookHandle, TorchExtError> {
     let closure: *mut Hook = Box::into_raw(Box::new(hook));
     // SAFETY: C++ owns the closure from here on, also on failure; `call_hook` and `drop_hook` know its type.
-    unsafe { check(dingo_set_post_accumulate_grad_hook(leaf.as_ptr(), call_hook, drop_hook, closure.cast()))? };
-    Ok(HookHandle { leaf: leaf.shallow_clone() })
+    unsafe {
+        check(dingo_set_post_accumulate_grad_hook(
+            leaf.as_ptr(),
+            call_hook,
+            drop_hook,
+            closure.cast(),
+        ))?
+    };
+    Ok(HookHandle {
+        leaf: leaf.shallow_clone(),
+    })
 }
 
 /// Makes `gradient` (same shape, kind and device) the gradient of `leaf`; backward passes then add to it in place.
@@ -102,7 +111,10 @@ mod tests {
         let flat = Tensor::zeros([10], (Kind::Float, Device::Cpu));
         set_grad(&leaf, &flat.narrow(0, 3, 4).view([2, 2])).unwrap();
         (&leaf * 3.0).sum(Kind::Float).backward();
-        assert_eq!(Vec::<f32>::try_from(&flat).unwrap(), [0., 0., 0., 3., 3., 3., 3., 0., 0., 0.]);
+        assert_eq!(
+            Vec::<f32>::try_from(&flat).unwrap(),
+            [0., 0., 0., 3., 3., 3., 3., 0., 0., 0.]
+        );
         clear_grad(&leaf).unwrap();
         assert!(!leaf.grad().defined());
         let wrong = set_grad(&leaf, &Tensor::zeros([4], (Kind::Float, Device::Cpu)));

@@ -100,7 +100,12 @@ pub fn sync_batch_norm(
 ) -> Result<Tensor, TorchExtError> {
     let pointer = |tensor: Option<&Tensor>| tensor.map_or(std::ptr::null(), Tensor::as_ptr);
     let context: *mut SharedRanks = Box::into_raw(Box::new(ranks.clone()));
-    let callbacks = Ranks { context: context.cast(), all_gather, all_reduce_sum, drop: drop_ranks };
+    let callbacks = Ranks {
+        context: context.cast(),
+        all_gather,
+        all_reduce_sum,
+        drop: drop_ranks,
+    };
     let mut output = std::ptr::null_mut();
     // SAFETY: all tensors live through the call, null stands for an absent one, C++ owns `context` from here on,
     // and on success `output` is a new handle that is ours.
