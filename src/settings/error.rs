@@ -19,7 +19,8 @@ pub enum SettingsError {
 }
 
 impl SettingsError {
-    pub(super) fn key(key: impl Into<String>, message: impl Into<String>) -> Self {
+    /// A mistake at a dotted key.
+    pub fn key(key: impl Into<String>, message: impl Into<String>) -> Self {
         SettingsError::Key {
             key: key.into(),
             message: message.into(),
