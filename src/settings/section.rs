@@ -58,7 +58,7 @@ pub fn shown(value: &Value) -> String {
     let text = match value {
         Value::String(text) => format!("'{text}'"),
         Value::Sequence(values) if values.is_empty() => "an empty list".into(),
-        Value::Sequence(_) => "a list".into(),
+        Value::Sequence(values) => format!("[{}]", values.iter().map(shown).collect::<Vec<_>>().join(", ")),
         Value::Mapping(_) => "a section".into(),
         other => write(other).trim_end().into(),
     };
@@ -247,7 +247,7 @@ impl<'a> Section<'a> {
                 .collect(),
             _ => None,
         };
-        tidied.ok_or_else(|| self.wrong_list(key, allowed))
+        tidied.ok_or_else(|| self.wrong(key, allowed))
     }
 
     /// Two numbers, such as Adam's betas.
@@ -263,7 +263,7 @@ impl<'a> Section<'a> {
         }
         match pair {
             Some((first, second)) if (allowed.holds)(first) && (allowed.holds)(second) => Ok((first, second)),
-            _ => Err(self.wrong_list(key, &format!("a list of two numbers, each {}", allowed.wording))),
+            _ => Err(self.wrong(key, &format!("a list of two numbers, each {}", allowed.wording))),
         }
     }
 
@@ -318,7 +318,7 @@ impl<'a> Section<'a> {
                     ));
                 }
                 Value::String(name) => names.push(name.clone()),
-                _ => return Err(self.wrong_list(key, &allowed)),
+                _ => return Err(self.wrong(key, &allowed)),
             }
         }
         Ok(names)
@@ -333,7 +333,12 @@ impl<'a> Section<'a> {
                 .filter(|(_, choice)| choice.is_ok())
                 .map(|(word, _)| *word)
         };
-        let allowed = format!("one of {}", words().collect::<Vec<_>>().join(", "));
+        let list = words().collect::<Vec<_>>().join(", ");
+        let allowed = if list.contains(',') {
+            format!("one of {list}")
+        } else {
+            list
+        };
         let found = match self.map.get(key) {
             None => return Err(self.missing(key, &allowed)),
             Some(Value::String(found)) => found.clone(),
@@ -346,23 +351,12 @@ impl<'a> Section<'a> {
             }
             Some((_, Err(why))) => Err(SettingsError::key(
                 self.path(key),
-                format!("found '{found}': not supported yet ({why}); use {allowed}"),
+                format!("found '{found}': not supported yet ({why}); this must be {allowed}"),
             )),
             None => {
                 let nearest = nearest(&found, words()).map_or(String::new(), |word| format!(" (nearest: {word})"));
                 Err(self.wrong(key, &(allowed + &nearest)))
             }
-        }
-    }
-
-    /// [`Section::wrong`] that shows the list's members.
-    fn wrong_list(&self, key: &str, allowed: &str) -> SettingsError {
-        match self.map.get(key) {
-            Some(Value::Sequence(values)) if !values.is_empty() => {
-                let members = values.iter().map(shown).collect::<Vec<_>>().join(", ");
-                SettingsError::key(self.path(key), format!("found [{members}], but this must be {allowed}"))
-            }
-            _ => self.wrong(key, allowed),
         }
     }
 }
