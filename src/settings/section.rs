@@ -231,6 +231,13 @@ impl<'a> Section<'a> {
         usize::try_from(n).map_err(|_| self.wrong(key, "a whole number that fits into memory"))
     }
 
+    pub fn optional_size(&mut self, key: &str, minimum: u64) -> Result<Option<usize>, SettingsError> {
+        if self.is_absent(key) {
+            return Ok(None);
+        }
+        self.size(key, minimum).map(Some)
+    }
+
     pub fn size_list(&mut self, key: &str) -> Result<Vec<usize>, SettingsError> {
         let allowed = "a list of whole numbers above 0, not empty";
         let Some(value) = self.map.get_mut(key) else {
