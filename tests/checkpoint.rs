@@ -332,12 +332,14 @@ fn a_shared_storage_is_written_once() {
 fn reads_old_checkpoints() {
     let old = Checkpoint::load(fixture("old_dingo.pt")).unwrap();
     assert_eq!((old.epoch, old.iteration, old.version), (300, 0, None));
-    assert_eq!(old.model_kwargs["type"], "nsf+embedding");
+    // Old keys are brought up to date.
+    assert_eq!(old.model_kwargs["posterior_model_type"], "normalizing_flow");
     assert_eq!(
-        old.model_kwargs["nsf_kwargs"]["base_transform_kwargs"]["batch_norm"],
-        true
+        old.model_kwargs["posterior_kwargs"]["base_transform_kwargs"]["norm"],
+        "BatchNorm"
     );
-    assert_eq!(old.model_kwargs["embedding_net_kwargs"]["svd"]["size"], 2);
+    assert_eq!(old.model_kwargs["embedding_kwargs"]["svd"]["size"], 2);
+    assert_eq!(old.model_kwargs, old.metadata.train_settings["model"]);
     let standardization = &old.metadata.train_settings["data"]["standardization"];
     assert_eq!(standardization["mean"]["chirp_mass"], 55.5);
     assert_eq!(standardization["std"]["mass_ratio"], 0.25);

@@ -4,8 +4,9 @@ use super::error::{CheckpointError, Flaw};
 use super::fields::Fields;
 use super::object::{Dict, Object};
 use super::{state_dict, OptimizerState};
-use crate::settings::Value;
+use crate::settings::{bring_up_to_date, Value};
 use indexmap::IndexMap;
+use serde_yaml::Mapping;
 use std::path::Path;
 use tch::Tensor;
 
@@ -13,8 +14,11 @@ use tch::Tensor;
 /// compares it with the versions that changed something.
 pub const DINGO_VERSION: &str = "dingo=0.10.3";
 
-/// One of Dingo's `.pt` files. Settings are trees as they stand in the file, in the spelling of the Dingo version that
-/// wrote it; tensors lie on the CPU.
+/// The section of a settings file that `model_kwargs` is.
+const MODEL: &str = "model";
+
+/// One of Dingo's `.pt` files. Settings are trees as they stand in the file, with old keys brought up to date; tensors lie
+/// on the CPU.
 #[derive(Debug)]
 pub struct Checkpoint {
     /// The network's settings; the same as `train_settings.model` of the metadata.
@@ -81,7 +85,7 @@ impl Checkpoint {
     fn from_object(root: Object) -> Result<Checkpoint, Flaw> {
         let mut fields = Fields::of(root)?;
         Ok(Checkpoint {
-            model_kwargs: fields.value("model_kwargs")?,
+            model_kwargs: fields.nested("model_kwargs", model_kwargs_from_object)?,
             model_state: fields.nested("model_state_dict", state_dict::from_object)?,
             epoch: fields.count("epoch")?,
             iteration: fields.optional("iteration", Fields::count)?.unwrap_or(0),
@@ -132,7 +136,7 @@ impl Metadata {
         let mut fields = Fields::of(object)?;
         Ok(Metadata {
             dataset_settings: fields.value("dataset_settings")?,
-            train_settings: fields.value("train_settings")?,
+            train_settings: fields.nested("train_settings", |object| up_to_date(object.into_value()?))?,
             other: fields.rest()?,
         })
     }
@@ -146,6 +150,17 @@ impl Metadata {
         }
         Object::Dict(dict)
     }
+}
+
+/// The network's settings by themselves are brought up to date as the section of a settings file that they are.
+fn model_kwargs_from_object(object: Object) -> Result<Value, Flaw> {
+    let mut settings = up_to_date(Mapping::from_iter([(MODEL.into(), object.into_value()?)]).into())?;
+    Ok(std::mem::take(&mut settings[MODEL]))
+}
+
+fn up_to_date(mut settings: Value) -> Result<Value, Flaw> {
+    bring_up_to_date(&mut settings).map_err(|error| Flaw::new(error.to_string()))?;
+    Ok(settings)
 }
 
 impl TrainingState {

@@ -69,17 +69,18 @@ pub fn rebuild_tensor(storage: &Tensor, offset: i64, size: &[i64], stride: &[i64
     if size.len() != stride.len() || offset < 0 || size.iter().chain(stride).any(|&n| n < 0) {
         return Err(outside());
     }
+    // Empty axes count as 1 here: the strides computed from the others later must not overflow either.
     let elements = size
         .iter()
-        .try_fold(1i64, |product, &n| product.checked_mul(n))
+        .try_fold(1i64, |product, &n| product.checked_mul(n.max(1)))
         .ok_or_else(outside)?;
     let last = size.iter().zip(stride).try_fold(offset, |last, (&n, &step)| {
         last.checked_add((n - 1).max(0).checked_mul(step)?)
     });
-    let inside = match (elements, last) {
-        (0, _) => offset <= held,
-        (_, Some(last)) => last < held && elements <= held,
-        (_, None) => false,
+    let inside = match last {
+        _ if size.contains(&0) => offset <= held,
+        Some(last) => last < held && elements <= held,
+        None => false,
     };
     if !inside {
         return Err(outside());
