@@ -4,5 +4,6 @@ pub mod cosmology;
 pub mod detector;
 pub mod domain;
 pub mod noise_curve;
+mod numerics;
 pub mod prior;
 pub mod time;

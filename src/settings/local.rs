@@ -1,14 +1,17 @@
 //! The `local` section: where and how long, never what. Written to `local_settings.yaml` in the train directory.
 
-use super::Value;
-use std::path::PathBuf;
+use super::keys;
+use super::section::{Origin, Section, ANY_NUMBER, POSITIVE};
+use super::{in_file, read_document, yaml, SettingsError, Value};
+use std::path::{Path, PathBuf};
 
 #[derive(Debug, Clone)]
 pub struct LocalSettings {
     pub device: Device,
-    /// Threads that prepare batches on each rank; from `data_threads`, else from `num_workers` shared out over the
-    /// ranks, at least 1. `None`: chosen from the machine.
+    /// Threads that prepare batches on each rank, where given; see [`LocalSettings::data_threads_per_rank`].
     pub data_threads: Option<usize>,
+    /// Dingo's number of loader processes over all GPUs; 0 there means none besides the trainer.
+    pub num_workers: Option<usize>,
     pub runtime_limits: RuntimeLimitSettings,
     pub checkpoint_epochs: Option<u64>,
     pub leave_waveforms_on_disk: bool,
@@ -20,6 +23,8 @@ pub struct LocalSettings {
     pub num_gpus: usize,
     /// Gradient bucket size in MB.
     pub bucket_size_mb: f64,
+    /// PyTorch's precision of float32 matrix products, where given.
+    pub float32_matmul_precision: Option<MatmulPrecision>,
     /// As written, for `local_settings.yaml`.
     pub raw: Value,
 }
@@ -30,10 +35,138 @@ pub enum Device {
     Cuda,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MatmulPrecision {
+    Highest,
+    High,
+    Medium,
+}
+
 /// Seconds and epochs; `None` is no limit.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RuntimeLimitSettings {
     pub max_time_per_run: Option<f64>,
     pub max_epochs_per_run: Option<u64>,
     pub max_epochs_total: Option<u64>,
+}
+
+/// Large enough to use the network's bandwidth, small enough to overlap with backward; PyTorch's DDP takes the same.
+const DEFAULT_BUCKET_SIZE_MB: f64 = 25.0;
+
+impl LocalSettings {
+    /// Reads a `local` section that stands alone.
+    pub fn from_value(mut raw: Value) -> Result<Self, SettingsError> {
+        if raw.is_null() {
+            raw = Value::Mapping(Default::default());
+        }
+        let mut section = Section::new("local", &mut raw, Origin::User)?;
+        let settings = Self::read(&mut section)?;
+        Ok(LocalSettings { raw, ..settings })
+    }
+
+    /// Reads a `local_settings.yaml`.
+    pub fn load(path: &Path) -> Result<Self, SettingsError> {
+        let file = path.display().to_string();
+        let document = read_document(path)?;
+        let lines = |key: &str| document.line(key.strip_prefix("local.").unwrap_or(key));
+        Self::from_value(document.value.clone()).map_err(|error| in_file(error, &file, lines))
+    }
+
+    /// The text of `local_settings.yaml`, which Dingo reads as well.
+    pub fn to_yaml(&self) -> String {
+        yaml::write(&self.raw)
+    }
+
+    /// Threads that prepare batches on each of `world_size` ranks: `data_threads`, else Dingo's `num_workers` shared out
+    /// and rounded up, at least 1. `None`: neither was given.
+    pub fn data_threads_per_rank(&self, world_size: usize) -> Option<usize> {
+        let shared_out = |workers: usize| workers.div_ceil(world_size.max(1)).max(1);
+        self.data_threads.or(self.num_workers.map(shared_out))
+    }
+
+    fn read(local: &mut Section) -> Result<Self, SettingsError> {
+        local.check_keys(keys::LOCAL)?;
+        if !matches!(local.get("wandb"), None | Some(Value::Null | Value::Bool(false))) {
+            log::warn!(
+                "{} is ignored: reporting to Weights & Biases is not there yet",
+                local.path("wandb")
+            );
+        }
+        let data_threads = local.optional_count("data_threads", 1)?.map(|n| n as usize);
+        let num_workers = local.optional_count("num_workers", 0)?.map(|n| n as usize);
+        if num_workers.is_some() && data_threads.is_none() {
+            log::info!(
+                "{} sets the number of data threads; there are no worker processes",
+                local.path("num_workers")
+            );
+        }
+        Ok(LocalSettings {
+            device: read_device(local)?,
+            data_threads,
+            num_workers,
+            runtime_limits: RuntimeLimitSettings::read(local.optional_child("runtime_limits")?)?,
+            checkpoint_epochs: local.optional_count("checkpoint_epochs", 1)?,
+            leave_waveforms_on_disk: local.flag_or("leave_waveforms_on_disk", true)?,
+            local_cache_path: local
+                .optional_text("local_cache_path", "the path of a folder")?
+                .map(PathBuf::from),
+            test_only: local.flag_or("test_only", false)?,
+            seed: local.optional_count("seed", 0)?,
+            num_gpus: read_num_gpus(local)?,
+            bucket_size_mb: local.number_or("bucket_size_mb", DEFAULT_BUCKET_SIZE_MB, &POSITIVE)?,
+            float32_matmul_precision: read_matmul_precision(local)?,
+            raw: Value::Null,
+        })
+    }
+}
+
+fn read_device(local: &mut Section) -> Result<Device, SettingsError> {
+    local.choice("device", &[("cpu", Ok(Device::Cpu)), ("cuda", Err("training on GPUs"))])
+}
+
+fn read_matmul_precision(local: &mut Section) -> Result<Option<MatmulPrecision>, SettingsError> {
+    match local.get("float32_matmul_precision") {
+        None | Some(Value::Null) => Ok(None),
+        Some(_) => local
+            .choice(
+                "float32_matmul_precision",
+                &[
+                    ("highest", Ok(MatmulPrecision::Highest)),
+                    ("high", Ok(MatmulPrecision::High)),
+                    ("medium", Ok(MatmulPrecision::Medium)),
+                ],
+            )
+            .map(Some),
+    }
+}
+
+/// Dingo's `get_num_gpus`; unlike there, the outdated place is pointed out also when it does not count.
+fn read_num_gpus(local: &mut Section) -> Result<usize, SettingsError> {
+    let mut from_condor = None;
+    if let Some(mut condor) = local.optional_child("condor")? {
+        condor.check_keys(keys::CONDOR)?;
+        if condor.get("num_gpus").is_some() {
+            log::warn!("{} is deprecated: move it to local.num_gpus", condor.path("num_gpus"));
+        }
+        from_condor = condor.optional_count("num_gpus", 1)?;
+    }
+    let num_gpus = match local.get("num_gpus") {
+        Some(_) => Some(local.count("num_gpus", 1)?),
+        None => from_condor,
+    };
+    Ok(num_gpus.unwrap_or(1) as usize)
+}
+
+impl RuntimeLimitSettings {
+    fn read(limits: Option<Section>) -> Result<Self, SettingsError> {
+        let Some(mut limits) = limits else {
+            return Ok(Self::default());
+        };
+        limits.check_keys(keys::RUNTIME_LIMITS)?;
+        Ok(RuntimeLimitSettings {
+            max_time_per_run: limits.optional_number("max_time_per_run", &ANY_NUMBER)?,
+            max_epochs_per_run: limits.optional_count("max_epochs_per_run", 0)?,
+            max_epochs_total: limits.optional_count("max_epochs_total", 0)?,
+        })
+    }
 }

@@ -1,19 +1,38 @@
 //! What the user wrote, as typed structs. Old keys are brought up to date here and nowhere else.
+//!
+//! A file becomes a tree ([`yaml`]), old keys in it are replaced ([`bring_up_to_date`]), and the tree is read section by
+//! section into the structs below. The tree is kept beside them: it is what checkpoints and `local_settings.yaml` store.
 
+mod compare;
+mod complete;
 mod data;
 mod error;
+mod keys;
 mod local;
 mod model;
+mod optimizer;
+mod section;
 mod training;
+mod upgrade;
+pub mod yaml;
 
+#[cfg(test)]
+mod tests;
+
+pub use compare::Difference;
 pub use data::{DataSettings, DomainUpdate, Standardization, StrainCropping};
 pub use error::SettingsError;
-pub use local::{Device, LocalSettings, RuntimeLimitSettings};
+pub use local::{Device, LocalSettings, MatmulPrecision, RuntimeLimitSettings};
 pub use model::{
     Activation, BaseTransformSettings, EmbeddingSettings, FlowSettings, ModelSettings, Norm, PosteriorModelType,
     SvdSettings,
 };
-pub use training::{EarlyStoppingMetric, EarlyStoppingSettings, OptimizerSettings, SchedulerSettings, StageSettings};
+pub use optimizer::{OptimizerSettings, SchedulerSettings};
+pub use training::{EarlyStoppingMetric, EarlyStoppingSettings, StageSettings};
+pub use upgrade::bring_up_to_date;
+
+use section::{Origin, Section};
+use std::path::Path;
 
 /// The tree every YAML file, HDF5 `settings` attribute and checkpoint dictionary is read into, order kept.
 pub type Value = serde_yaml::Value;
@@ -34,4 +53,98 @@ pub struct TrainSettings {
     /// The same as a tree, with old keys brought up to date, in the user's order: written to the checkpoint. Completed by
     /// the setters (`set_standardization`, `set_context_parameters`, `complete_model`), which keep both in step.
     pub raw: Value,
+}
+
+impl Settings {
+    /// Reads a settings file.
+    pub fn load(path: &Path) -> Result<Self, SettingsError> {
+        Self::from_document(read_document(path)?, &path.display().to_string())
+    }
+
+    /// Reads the text of a settings file; `file_name` is for messages.
+    pub fn parse(text: &str, file_name: &str) -> Result<Self, SettingsError> {
+        Self::from_document(parse_document(text, file_name)?, file_name)
+    }
+
+    fn from_document(mut document: yaml::Document, file: &str) -> Result<Self, SettingsError> {
+        let mut root = std::mem::take(&mut document.value);
+        Self::from_tree(&mut root).map_err(|error| in_file(error, file, |key| document.line(key)))
+    }
+
+    fn from_tree(root: &mut Value) -> Result<Self, SettingsError> {
+        let section = Section::new("", root, Origin::User)?;
+        section.check_keys(keys::ROOT)?;
+        let local = root.as_mapping_mut().and_then(|root| root.shift_remove("local"));
+        let local = local.ok_or_else(|| SettingsError::key("local", "missing; a section is needed here"))?;
+        let train = TrainSettings::from_tree(std::mem::take(root), Origin::User)?;
+        Ok(Settings {
+            train,
+            local: LocalSettings::from_value(local)?,
+        })
+    }
+}
+
+impl TrainSettings {
+    /// Reads a checkpoint's `metadata.train_settings`: no `local` section, and completed. A key that is not known there
+    /// is a warning, since another version of Dingo may have written it.
+    pub fn from_value(raw: Value) -> Result<Self, SettingsError> {
+        Self::from_tree(raw, Origin::Checkpoint)
+    }
+
+    fn from_tree(mut raw: Value, origin: Origin) -> Result<Self, SettingsError> {
+        bring_up_to_date(&mut raw)?;
+        let mut root = Section::new("", &mut raw, origin)?;
+        let data = DataSettings::read(&mut root.child("data")?)?;
+        let model = ModelSettings::read(&mut root.child("model")?)?;
+        let stages = StageSettings::read_all(&mut root.child("training")?)?;
+        Ok(TrainSettings {
+            data,
+            model,
+            stages,
+            raw,
+        })
+    }
+}
+
+fn read_document(path: &Path) -> Result<yaml::Document, SettingsError> {
+    let file = path.display().to_string();
+    match std::fs::read(path) {
+        Ok(bytes) => match String::from_utf8(bytes) {
+            Ok(text) => parse_document(&text, &file),
+            Err(_) => Err(SettingsError::File {
+                file,
+                message: "not a text file in UTF-8".into(),
+            }),
+        },
+        Err(error) => Err(SettingsError::File {
+            file,
+            message: format!("cannot be read: {error}"),
+        }),
+    }
+}
+
+fn parse_document(text: &str, file: &str) -> Result<yaml::Document, SettingsError> {
+    let with_file = |message: String| SettingsError::File {
+        file: file.into(),
+        message,
+    };
+    let document = yaml::read(text).map_err(|error| with_file(error.to_string()))?;
+    match &document.value {
+        Value::Mapping(_) => Ok(document),
+        Value::Null => Err(with_file("the file is empty; settings have sections of keys".into())),
+        other => Err(with_file(format!(
+            "found {} at the top level, but sections of keys are needed",
+            section::shown(other)
+        ))),
+    }
+}
+
+/// Adds the file, and the line where the key stands in it.
+fn in_file(error: SettingsError, file: &str, line: impl Fn(&str) -> Option<usize>) -> SettingsError {
+    let line = error.dotted_key().and_then(line);
+    SettingsError::InFile {
+        file: file.into(),
+        line,
+        error: Box::new(error),
+    }
 }

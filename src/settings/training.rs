@@ -1,6 +1,9 @@
-//! The `training` section: stages, optimizers, schedulers, early stopping. Defaults are PyTorch's.
+//! The `training` section: stages and early stopping.
 
-use super::Value;
+use super::keys;
+use super::optimizer::{OptimizerSettings, SchedulerSettings};
+use super::section::{Section, ANY_NUMBER};
+use super::{SettingsError, Value};
 use std::path::PathBuf;
 
 #[derive(Debug, Clone)]
@@ -20,69 +23,6 @@ pub struct StageSettings {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum OptimizerSettings {
-    Adam {
-        lr: f64,
-        betas: (f64, f64),
-        eps: f64,
-        weight_decay: f64,
-        amsgrad: bool,
-    },
-    AdamW {
-        lr: f64,
-        betas: (f64, f64),
-        eps: f64,
-        weight_decay: f64,
-        amsgrad: bool,
-    },
-    Sgd {
-        lr: f64,
-        momentum: f64,
-        dampening: f64,
-        weight_decay: f64,
-        nesterov: bool,
-    },
-    RmsProp {
-        lr: f64,
-        alpha: f64,
-        eps: f64,
-        weight_decay: f64,
-        momentum: f64,
-        centered: bool,
-    },
-    Adagrad {
-        lr: f64,
-        lr_decay: f64,
-        weight_decay: f64,
-        initial_accumulator_value: f64,
-        eps: f64,
-    },
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub enum SchedulerSettings {
-    Step {
-        step_size: u64,
-        gamma: f64,
-    },
-    Cosine {
-        t_max: f64,
-        eta_min: f64,
-    },
-    /// Other fields: PyTorch's ReduceLROnPlateau.
-    ReduceOnPlateau {
-        factor: f64,
-        patience: u64,
-        threshold: f64,
-        threshold_relative: bool,
-        cooldown: u64,
-        min_lr: f64,
-        eps: f64,
-        maximize: bool,
-    },
-}
-
-#[derive(Debug, Clone, PartialEq)]
 pub struct EarlyStoppingSettings {
     pub patience: u64,
     pub verbose: bool,
@@ -94,4 +34,91 @@ pub struct EarlyStoppingSettings {
 pub enum EarlyStoppingMetric {
     Training,
     Validation,
+}
+
+impl StageSettings {
+    /// The stages of a `training` section in their order: `stage_0`, `stage_1` and so on, without a gap.
+    pub(super) fn read_all(training: &mut Section) -> Result<Vec<Self>, SettingsError> {
+        let mut numbers = Vec::new();
+        for name in training.key_names()? {
+            match stage_number(&name) {
+                Some(number) => numbers.push(number),
+                None => {
+                    let message = "unknown key; the nearest known key is stage_0. Allowed here: stage_0, stage_1, ...";
+                    return Err(SettingsError::key(training.path(&name), message));
+                }
+            }
+        }
+        numbers.sort_unstable();
+        if numbers.is_empty() {
+            return Err(SettingsError::key(
+                training.path("stage_0"),
+                "missing; training needs at least one stage",
+            ));
+        }
+        if let Some(gap) = (0..numbers.len()).find(|&n| numbers[n] != n) {
+            let message = format!(
+                "missing, though stage_{} is there; stages are numbered without a gap",
+                numbers[gap]
+            );
+            return Err(SettingsError::key(training.path(&format!("stage_{gap}")), message));
+        }
+        numbers
+            .iter()
+            .map(|n| Self::read(training.child(&format!("stage_{n}"))?))
+            .collect()
+    }
+
+    fn read(mut stage: Section) -> Result<Self, SettingsError> {
+        stage.check_keys(keys::STAGE)?;
+        let optimizer = OptimizerSettings::read(stage.child("optimizer")?)?;
+        let scheduler = SchedulerSettings::read(stage.child("scheduler")?)?;
+        Ok(StageSettings {
+            epochs: stage.size("epochs", 1)?,
+            asd_dataset_path: stage.text("asd_dataset_path", "the path of an ASD dataset")?.into(),
+            freeze_rb_layer: stage.optional_flag("freeze_rb_layer")?,
+            optimizer,
+            scheduler,
+            batch_size: stage.size("batch_size", 1)?,
+            early_stopping: EarlyStoppingSettings::read(&mut stage)?,
+            // After reading: with numbers where numbers are meant.
+            raw_optimizer: stage.get("optimizer").cloned().unwrap_or_default(),
+            raw_scheduler: stage.get("scheduler").cloned().unwrap_or_default(),
+        })
+    }
+}
+
+fn stage_number(name: &str) -> Option<usize> {
+    let digits = name.strip_prefix("stage_")?;
+    let number = digits.parse().ok()?;
+    (digits == format!("{number}")).then_some(number)
+}
+
+impl EarlyStoppingSettings {
+    /// As in Dingo, what is false in Python (absent, null, false, an empty section) is no early stopping.
+    fn read(stage: &mut Section) -> Result<Option<Self>, SettingsError> {
+        match stage.get("early_stopping") {
+            None | Some(Value::Null | Value::Bool(false)) => return Ok(None),
+            Some(Value::Mapping(section)) if section.is_empty() => return Ok(None),
+            Some(_) => {}
+        }
+        let mut stopping = stage.child("early_stopping")?;
+        stopping.check_keys(keys::EARLY_STOPPING)?;
+        let metric = match stopping.get("metric") {
+            None => EarlyStoppingMetric::Validation,
+            Some(_) => stopping.choice(
+                "metric",
+                &[
+                    ("training", Ok(EarlyStoppingMetric::Training)),
+                    ("validation", Ok(EarlyStoppingMetric::Validation)),
+                ],
+            )?,
+        };
+        Ok(Some(EarlyStoppingSettings {
+            patience: stopping.count_or("patience", 5, 0)?,
+            verbose: stopping.flag_or("verbose", false)?,
+            delta: stopping.number_or("delta", 0.0, &ANY_NUMBER)?,
+            metric,
+        }))
+    }
 }
