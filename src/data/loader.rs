@@ -57,6 +57,11 @@ impl Loader {
         }
     }
 
+    /// How many threads make batches from the next epoch on.
+    pub fn set_threads(&mut self, threads: usize) {
+        self.options.threads = threads;
+    }
+
     /// Samples of an epoch, over all ranks.
     pub fn len(&self) -> usize {
         self.indices.len()

@@ -189,6 +189,36 @@ impl Pipeline {
         Ok(waveforms)
     }
 
+    /// Parameters of the [clean waveforms](Pipeline::clean_waveforms), by name: what Dingo writes beside the mismatches of
+    /// the basis.
+    pub fn clean_parameters(&self, indices: &[usize]) -> Result<Vec<(String, Vec<f64>)>, DataError> {
+        let mut extrinsic = self.sampler.draw_clean(&self.clean_prior, indices).extrinsic;
+        let (ra, dec, time) = (&extrinsic["ra"], &extrinsic["dec"], &extrinsic["geocent_time"]);
+        let arrivals = self.network.names().enumerate().map(|(detector, name)| {
+            let arrival = |i: usize| self.network.arrival_time(detector, ra[i], dec[i], time[i]);
+            (
+                format!("{name}_time"),
+                (0..indices.len()).map(arrival).collect::<Vec<_>>(),
+            )
+        });
+        let arrivals: Vec<_> = arrivals.collect();
+        let mut parameters = Vec::new();
+        for name in self.dataset.parameter_names() {
+            // Drawn values take the place of the dataset's fixed ones.
+            let values = match extrinsic.shift_remove(name) {
+                Some(drawn) => drawn,
+                None => indices
+                    .iter()
+                    .filter_map(|&i| self.dataset.parameter(name)?.get(i).copied())
+                    .collect(),
+            };
+            parameters.push((name.clone(), values));
+        }
+        parameters.extend(extrinsic);
+        parameters.extend(arrivals);
+        Ok(parameters)
+    }
+
     /// Reads and decompresses, as a batch does, and forgets; for measurements.
     pub(super) fn read_polarizations(&self, indices: &[usize]) -> Result<(), DataError> {
         self.tiles(indices.len())

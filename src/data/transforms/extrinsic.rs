@@ -29,12 +29,16 @@ impl ExtrinsicPrior {
                 log::warn!("data.extrinsic_prior.{name}: there is no default extrinsic prior of this name; ignored");
             }
         }
-        let parse = |(name, expression): (&str, &str)| match Prior::parse(name, expression) {
-            Ok(prior) => Ok((name.to_string(), prior)),
-            Err(error) => Err(DataError::Setting {
+        let parse = |(name, expression): (&str, &str)| {
+            let error = |message: String| DataError::Setting {
                 key: format!("data.extrinsic_prior.{name}"),
-                message: error.to_string(),
-            }),
+                message,
+            };
+            let prior = Prior::parse(name, expression).map_err(|problem| error(problem.to_string()))?;
+            if prior.is_constraint() {
+                return Err(error(format!("{expression} is a constraint and cannot be drawn from")));
+            }
+            Ok((name.to_string(), prior))
         };
         Ok(ExtrinsicPrior {
             priors: all.into_iter().map(parse).collect::<Result<_, _>>()?,
