@@ -27,6 +27,14 @@ fn main() {
             .compile("dingo_torch_ext");
     }
 
+    // The wrapper that rsmpi's own build uses, so that both see the same mpi.h.
+    println!("cargo:rerun-if-changed=src/spmd/in_place.c");
+    println!("cargo:rerun-if-env-changed=MPICC");
+    cc::Build::new()
+        .compiler(std::env::var("MPICC").unwrap_or_else(|_| "mpicc".into()))
+        .file("src/spmd/in_place.c")
+        .compile("dingo_mpi_in_place");
+
     // The wheel's libtorch finds its own siblings (NVIDIA's libraries) through their $ORIGIN rpaths.
     println!("cargo:rustc-link-arg=-Wl,-rpath,{}", lib.display());
 }
