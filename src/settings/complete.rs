@@ -47,13 +47,11 @@ impl TrainSettings {
             }
             let below = stage.batch_size - remainder;
             let nearest = match below {
-                0 => format!("{world_size} is"),
-                _ => format!("{below} and {} are", below + world_size),
+                0 => format!("is {world_size}"),
+                _ => format!("are {below} and {}", below + world_size),
             };
-            let message = format!(
-                "found {}, which {world_size} ranks cannot share evenly; {nearest}",
-                stage.batch_size
-            );
+            let found = stage.batch_size;
+            let message = format!("found {found}, but {world_size} ranks must share it evenly; the nearest {nearest}");
             return Err(SettingsError::key(format!("training.stage_{n}.batch_size"), message));
         }
         Ok(())

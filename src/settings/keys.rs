@@ -230,6 +230,8 @@ pub const LOCAL: &[Known] = &[
     read("wandb"),
     not_needed("ddp_port", "the ranks find one another through MPI"),
     not_needed("torch_compile", "there is no Python to compile away"),
+    not_needed("use_wandb", "Dingo's examples have it, but Dingo does not read it"),
+    not_needed("wandb_api_key", "Dingo's examples have it, but Dingo does not read it"),
     not_needed("torch_compile_cache_dir", "there is no Python to compile away"),
     // Our own.
     read("seed"),

@@ -1,7 +1,7 @@
 //! The `local` section: where and how long, never what. Written to `local_settings.yaml` in the train directory.
 
 use super::keys;
-use super::section::{Origin, Section, ANY_NUMBER, POSITIVE};
+use super::section::{Origin, Section, NOT_NEGATIVE, POSITIVE};
 use super::{in_file, read_document, yaml, SettingsError, Value};
 use std::path::{Path, PathBuf};
 
@@ -148,10 +148,10 @@ fn read_num_gpus(local: &mut Section) -> Result<usize, SettingsError> {
         if condor.get("num_gpus").is_some() {
             log::warn!("{} is deprecated: move it to local.num_gpus", condor.path("num_gpus"));
         }
-        from_condor = condor.optional_count("num_gpus", 1)?;
+        from_condor = condor.optional_count("num_gpus", 0)?;
     }
     let num_gpus = match local.get("num_gpus") {
-        Some(_) => Some(local.count("num_gpus", 1)?),
+        Some(_) => Some(local.count("num_gpus", 0)?),
         None => from_condor,
     };
     Ok(num_gpus.unwrap_or(1) as usize)
@@ -164,7 +164,7 @@ impl RuntimeLimitSettings {
         };
         limits.check_keys(keys::RUNTIME_LIMITS)?;
         Ok(RuntimeLimitSettings {
-            max_time_per_run: limits.optional_number("max_time_per_run", &ANY_NUMBER)?,
+            max_time_per_run: limits.optional_number("max_time_per_run", &NOT_NEGATIVE)?,
             max_epochs_per_run: limits.optional_count("max_epochs_per_run", 0)?,
             max_epochs_total: limits.optional_count("max_epochs_total", 0)?,
         })

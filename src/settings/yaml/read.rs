@@ -167,11 +167,16 @@ impl<'input> Builder<'input> {
             self.lines.insert(path, span.start.line());
             mapping.insert(key, value);
         }
-        // A section's own keys win over merged ones, earlier sources over later ones.
-        for (key, value) in merged.into_iter().flatten() {
-            mapping.entry(key).or_insert(value);
+        if merged.is_empty() {
+            return Ok(mapping);
         }
-        Ok(mapping)
+        // A section's own keys win over merged ones, earlier sources over later ones.
+        let mut all = Mapping::new();
+        for (key, value) in merged.into_iter().flatten() {
+            all.entry(key).or_insert(value);
+        }
+        all.extend(mapping);
+        Ok(all)
     }
 }
 
