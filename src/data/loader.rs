@@ -1,19 +1,15 @@
 //! Batches of an epoch, in order, made by threads that work ahead of the training.
 
 use std::ops::Range;
-use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
-use std::thread::JoinHandle;
-
-use crossbeam_channel::{bounded, Receiver, Sender};
 
 use super::pipeline::Pipeline;
+use super::prefetch::Prefetch;
 use super::random::permutation;
 use super::{Batch, DataError};
-use crate::torch_ext::threads::limit_this_thread;
 
-/// Finished batches that a thread may have waiting; it works on one more.
-const WAITING_BATCHES: usize = 1;
+/// The batches of an epoch, in order. After an error there are none. Dropping it stops the threads.
+pub type EpochBatches = Prefetch<Batch>;
 
 /// How an epoch is cut into batches and who makes them.
 #[derive(Debug, Clone)]
@@ -82,30 +78,10 @@ impl Loader {
 
     /// The batches of an epoch from number `first_batch` on. Work on them starts at once.
     pub fn epoch(&self, epoch: u64, first_batch: usize) -> EpochBatches {
-        let plan = Arc::new(self.plan(epoch));
-        let end = self.num_batches();
-        let threads = self.options.threads.clamp(1, end.saturating_sub(first_batch).max(1));
-        let start = |thread: usize| {
-            let (sender, receiver) = bounded(WAITING_BATCHES);
-            let plan = Arc::clone(&plan);
-            let batches = (first_batch + thread..end).step_by(threads);
-            let worker = move || make_batches(&plan, batches, &sender);
-            let worker = std::thread::Builder::new().name(format!("data-{thread}")).spawn(worker);
-            // If there is no thread, its sender is gone, and that is an error when its batch is asked for.
-            (
-                receiver,
-                worker
-                    .inspect_err(|error| log::error!("cannot start a data thread: {error}"))
-                    .ok(),
-            )
-        };
-        let (receivers, workers): (Vec<_>, Vec<_>) = (0..threads).map(start).unzip();
-        EpochBatches {
-            receivers,
-            workers: workers.into_iter().flatten().collect(),
-            made: 0,
-            left: first_batch..end,
-        }
+        let plan = self.plan(epoch);
+        Prefetch::start(first_batch..self.num_batches(), self.options.threads, move |batch| {
+            plan.make(batch)
+        })
     }
 
     /// This rank's samples of a batch, as indices of the dataset.
@@ -169,72 +145,4 @@ impl EpochPlan {
 /// Rank `rank`'s part of `count` samples; parts differ by at most one.
 pub fn share_of(count: usize, rank: usize, world_size: usize) -> Range<usize> {
     count * rank / world_size..count * (rank + 1) / world_size
-}
-
-/// What a data thread does: its batches one by one, until the last one, an error, or nobody listens any more.
-fn make_batches(plan: &EpochPlan, batches: impl Iterator<Item = usize>, sender: &Sender<Result<Batch, DataError>>) {
-    // The cores belong to the training; a data thread is one thread.
-    limit_this_thread(1);
-    for batch in batches {
-        let made = catch_unwind(AssertUnwindSafe(|| plan.make(batch)));
-        let made = made.unwrap_or_else(|panic| Err(DataError::Compute(panic_message(&*panic))));
-        let failed = made.is_err();
-        if sender.send(made).is_err() || failed {
-            return;
-        }
-    }
-}
-
-fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic
-        .downcast_ref::<String>()
-        .map(String::as_str)
-        .or_else(|| panic.downcast_ref::<&str>().copied());
-    format!("a data thread panicked: {}", text.unwrap_or("no message"))
-}
-
-/// The batches of an epoch, in order. After an error there are none. Dropping it stops the threads, after the batches they
-/// are at.
-pub struct EpochBatches {
-    /// One per thread; the threads take batches in turn, so batches are taken from them in turn.
-    receivers: Vec<Receiver<Result<Batch, DataError>>>,
-    workers: Vec<JoinHandle<()>>,
-    made: usize,
-    left: Range<usize>,
-}
-
-impl Iterator for EpochBatches {
-    type Item = Result<Batch, DataError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.left.next()?;
-        let gone = || {
-            Err(DataError::Compute(
-                "a data thread ended before its work was done".into(),
-            ))
-        };
-        let batch = self.receivers[self.made % self.receivers.len()]
-            .recv()
-            .unwrap_or_else(|_| gone());
-        self.made += 1;
-        if batch.is_err() {
-            self.left = 0..0;
-        }
-        Some(batch)
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        (0, Some(self.left.len()))
-    }
-}
-
-impl Drop for EpochBatches {
-    fn drop(&mut self) {
-        // Without receivers, sending fails and the threads end.
-        self.receivers.clear();
-        for worker in self.workers.drain(..) {
-            // Its panics were caught; there is nothing to learn from the join.
-            let _ = worker.join();
-        }
-    }
 }

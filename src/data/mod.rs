@@ -9,6 +9,7 @@ mod hdf5_file;
 mod loader;
 mod local_copy;
 mod pipeline;
+mod prefetch;
 mod python_literal;
 pub mod random;
 mod split;

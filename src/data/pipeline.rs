@@ -350,7 +350,10 @@ fn check_reference(dataset: &WaveformDataset) -> Result<(), DataError> {
         return Err(error("the dataset has a luminosity_distance that is not positive"));
     }
     // The tolerance is numpy.allclose's.
-    if column("geocent_time")?.iter().any(|time| !(time.abs() <= 1e-8)) {
+    if column("geocent_time")?
+        .iter()
+        .any(|time| time.is_nan() || time.abs() > 1e-8)
+    {
         return Err(error("the dataset's waveforms must have geocent_time 0"));
     }
     Ok(())

@@ -45,7 +45,7 @@ pub struct SampleRandom {
 impl SampleRandom {
     /// `epoch` counts up to 2³², `lane` up to 2⁸ and `sample` up to 2⁴⁸; higher bits are ignored.
     pub fn new(seed: u64, purpose: Purpose, lane: usize, epoch: u64, sample: u64) -> SampleRandom {
-        let labels = u32::from(purpose as u8) << 24 | (lane as u32 & 0xFF) << 16 | (sample >> 32) as u32 & 0xFFFF;
+        let labels = (u32::from(purpose as u8) << 24) | ((lane as u32 & 0xFF) << 16) | ((sample >> 32) as u32 & 0xFFFF);
         let key = [seed as u32, (seed >> 32) as u32];
         SampleRandom {
             stream: RandomStream {
@@ -100,7 +100,7 @@ fn open_unit_interval(bits: u64) -> f64 {
 
 /// A number from 0 to n - 1. Their probabilities differ by less than n / 2⁶⁴, which nothing can notice.
 pub fn below(bits: u64, n: u64) -> u64 {
-    (u128::from(bits) * u128::from(n) >> 64) as u64
+    ((u128::from(bits) * u128::from(n)) >> 64) as u64
 }
 
 #[cfg(test)]
