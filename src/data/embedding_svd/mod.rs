@@ -23,6 +23,12 @@ pub trait SumOverRanks {
     fn sum_f64(&self, numbers: &mut [f64]) -> anyhow::Result<()>;
 }
 
+impl SumOverRanks for World {
+    fn sum_f64(&self, numbers: &mut [f64]) -> anyhow::Result<()> {
+        Ok(self.sum(numbers)?)
+    }
+}
+
 /// One rank has the sum already.
 pub struct SingleRank;
 
