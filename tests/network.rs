@@ -76,7 +76,7 @@ fn read_case(folder: &Path) -> Option<Case> {
         return None;
     }
     let checkpoint = Checkpoint::load(folder.join("model_init.pt")).unwrap();
-    let settings = model_settings(checkpoint.model_kwargs);
+    let settings = ModelSettings::from_value(checkpoint.model_kwargs);
     let arrays = read_npz(&folder.join("network.npz"));
     Some(Case {
         name,
@@ -84,28 +84,6 @@ fn read_case(folder: &Path) -> Option<Case> {
         saved: checkpoint.model_state,
         settings,
     })
-}
-
-/// The settings of a checkpoint's network. Those of training do not let LayerNorm pass yet, which the network knows.
-fn model_settings(mut kwargs: Value) -> ModelSettings {
-    let mut take_layer_norm = |path: &[&str]| {
-        let section = path.iter().fold(&mut kwargs, |value, key| &mut value[*key]);
-        let is_layer_norm = section["norm"].as_str() == Some("LayerNorm");
-        if is_layer_norm {
-            section["norm"] = Value::Null;
-        }
-        is_layer_norm
-    };
-    let in_flow = take_layer_norm(&["posterior_kwargs", "base_transform_kwargs"]);
-    let in_embedding = take_layer_norm(&["embedding_kwargs"]);
-    let mut settings = ModelSettings::from_value(kwargs).unwrap();
-    if in_flow {
-        settings.posterior.base_transform.norm = Norm::LayerNorm;
-    }
-    if in_embedding {
-        settings.embedding.norm = Norm::LayerNorm;
-    }
-    settings
 }
 
 fn largest_difference(a: &Tensor, b: &Tensor) -> f64 {

@@ -99,12 +99,6 @@ impl LocalSettings {
         self.data_threads.or(self.num_workers.map(shared_out))
     }
 
-    /// Records a seed that was drawn.
-    pub fn set_seed(&mut self, seed: u64) {
-        self.seed = Some(seed);
-        self.raw["seed"] = Value::from(seed);
-    }
-
     /// Size of a gradient bucket in bytes.
     pub fn bucket_bytes(&self) -> usize {
         (self.bucket_size_mb * f64::from(1 << 20)) as usize

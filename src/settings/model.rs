@@ -237,7 +237,7 @@ fn read_norm(section: &mut Section, default: Norm) -> Result<Norm, SettingsError
             &[
                 ("BatchNorm", Ok(Norm::BatchNorm)),
                 ("None", Ok(Norm::None)),
-                ("LayerNorm", Err("layer normalization")),
+                ("LayerNorm", Ok(Norm::LayerNorm)),
             ],
         ),
     }

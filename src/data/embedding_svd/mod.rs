@@ -38,12 +38,6 @@ impl SumOverRanks for SingleRank {
     }
 }
 
-impl SumOverRanks for World {
-    fn sum_f64(&self, numbers: &mut [f64]) -> anyhow::Result<()> {
-        Ok(self.sum(numbers)?)
-    }
-}
-
 /// This rank's rows of something that is spread over the ranks.
 #[derive(Clone, Copy)]
 pub struct Share<'a> {
