@@ -48,6 +48,7 @@ fn settings_of_case(case: &Path) -> DataSettings {
     let update = data.get("domain_update").map(|update| DomainUpdate {
         f_min: update["f_min"].as_f64(),
         f_max: update["f_max"].as_f64(),
+        delta_f: None,
     });
     let mut settings = data_settings(
         update,
@@ -212,6 +213,7 @@ fn types_and_layouts_do_not_matter() {
     let update = DomainUpdate {
         f_min: Some(30.0),
         f_max: Some(100.0),
+        delta_f: None,
     };
     let settings = data_settings(Some(update), None);
     let original = WaveformDataset::open(Path::new("tests/cases/toy/waveform_dataset.hdf5"), &settings, true).unwrap();

@@ -288,9 +288,9 @@ fn settings_in_the_file_that_cannot_be_used() {
 #[test]
 fn updates_that_the_data_cannot_follow() {
     let path = Path::new("tests/cases/npe/waveform_dataset.hdf5");
-    let refused = |f_min, f_max, svd_size_update| {
+    let refused_with = |f_min, f_max, delta_f, svd_size_update| {
         let settings = DataSettings {
-            domain_update: Some(DomainUpdate { f_min, f_max }),
+            domain_update: Some(DomainUpdate { f_min, f_max, delta_f }),
             svd_size_update,
             ..data_settings()
         };
@@ -299,6 +299,9 @@ fn updates_that_the_data_cannot_follow() {
             Err(error) => error.to_string(),
         }
     };
+    let refused = |f_min, f_max, svd_size_update| refused_with(f_min, f_max, Some(0.25), svd_size_update);
+    let other_grid = refused_with(None, None, Some(0.125), None);
+    assert_says(&other_grid, &["data.domain_update.delta_f: is 0.125", "0.25 Hz"]);
     assert_says(
         &refused(Some(10.0), None, None),
         &["data.domain_update", "[10, 512]", "[20, 512]"],

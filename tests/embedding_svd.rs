@@ -1,10 +1,11 @@
 //! The embedding's SVD on the clean detector waveforms of the reference cases, on one rank and on two.
 
-use dingo_spmd::data::{AsdDataset, Share, SingleRank, SumOverRanks, SvdBasis, WaveformDataset};
-use dingo_spmd::gw::{detector::Detector, time::greenwich_mean_sidereal_time};
-use dingo_spmd::settings::{DataSettings, DomainUpdate};
-use std::f64::consts::{PI, TAU};
-use std::path::{Path, PathBuf};
+use dingo_spmd::data::{
+    build_embedding_svd, AsdDataset, DetectorWaveforms, Pipeline, Share, SingleRank, SumOverRanks, SvdBasis,
+    WaveformDataset,
+};
+use dingo_spmd::settings::{TrainSettings, Value};
+use std::path::Path;
 use std::sync::{Barrier, Mutex};
 use tch::{Kind, Tensor};
 
@@ -19,42 +20,26 @@ struct Waveforms {
 }
 
 impl Waveforms {
-    /// `draw` selects the extrinsic parameters: uniform on the sky and in polarization, coalescence within 0.1 s.
-    fn of_case(case: &Path, detector: &str, draw: u64) -> Waveforms {
+    /// The first waveforms of the dataset, with the extrinsic parameters of a seed and the fiducial ASD.
+    fn of_case(case: &Path, detector: &str, seed: u64) -> Waveforms {
         let text = std::fs::read_to_string(case.join("train_settings.yaml")).unwrap();
-        let settings: serde_yaml::Value = serde_yaml::from_str(&text).unwrap();
-        let svd = &settings["model"]["embedding_kwargs"]["svd"];
-        let number = |key: &str| svd[key].as_u64().unwrap() as usize;
-        let (training, validation) = (number("num_training_samples"), number("num_validation_samples"));
-        let data = data_settings(&settings["data"]);
-        let dataset = WaveformDataset::open(&case.join("waveform_dataset.hdf5"), &data, true).unwrap();
-        let asds = AsdDataset::open(&case.join("asds_fiducial.hdf5"), &[detector.into()], dataset.domain()).unwrap();
-        let samples: Vec<usize> = (0..training + validation).collect();
-        let polarizations = dataset.polarizations(&samples).unwrap();
-
-        let detector = Detector::by_name(detector).unwrap();
-        let gmst = greenwich_mean_sidereal_time(settings["data"]["ref_time"].as_f64().unwrap());
-        let mut uniform = uniform_numbers(draw);
-        let (mut plus, mut cross, mut delays) = (Vec::new(), Vec::new(), Vec::new());
-        for _ in samples {
-            let (ra, dec, psi) = (TAU * uniform(), (2.0 * uniform() - 1.0).asin(), PI * uniform());
-            let (f_plus, f_cross) = detector.antenna_pattern(ra, dec, psi, gmst);
-            plus.push(f_plus);
-            cross.push(f_cross);
-            delays.push(0.2 * uniform() - 0.1 + detector.time_delay_from_geocenter(ra, dec, gmst));
-        }
-        let column = |values: &[f64]| Tensor::from_slice(values).unsqueeze(1);
-        let strain = polarizations.plus * column(&plus) + polarizations.cross * column(&cross);
-        let frequencies = Tensor::from_slice(&dataset.domain().sample_frequencies()).to_kind(Kind::Double);
-        let angle = column(&delays) * frequencies * -TAU;
-        let asd = Tensor::from_slice(asds.asd(0, 0)) * dataset.domain().noise_std();
-        let whitened = strain * Tensor::complex(&angle.cos(), &angle.sin()) / asd;
+        let mut settings: Value = serde_yaml::from_str(&text).unwrap();
+        settings.as_mapping_mut().unwrap().shift_remove("local");
+        let settings = TrainSettings::from_value(settings).unwrap();
+        let (data, svd) = (&settings.data, &settings.model.embedding.svd);
+        let dataset = WaveformDataset::open(&case.join(&data.waveform_dataset_path), data, true).unwrap();
+        let asd_path = case.join(&settings.stages[0].asd_dataset_path);
+        let asds = AsdDataset::open(&asd_path, &data.detectors, dataset.domain()).unwrap();
+        let min_index = dataset.domain().min_index();
+        let pipeline = Pipeline::new(dataset.into(), asds.into(), data, seed).unwrap();
+        let samples: Vec<usize> = (0..svd.num_training_samples + svd.num_validation_samples).collect();
+        let position = data.detectors.iter().position(|name| name == detector).unwrap();
         Waveforms {
-            all: whitened.to_kind(Kind::ComplexFloat),
-            training: training as i64,
-            validation: validation as i64,
-            size: number("size"),
-            min_index: dataset.domain().min_index(),
+            all: pipeline.clean_waveforms(&samples).unwrap().swap_remove(position),
+            training: svd.num_training_samples as i64,
+            validation: svd.num_validation_samples as i64,
+            size: svd.size,
+            min_index,
         }
     }
 
@@ -120,37 +105,6 @@ fn share(rows: &Tensor, rank: usize, ranks: usize) -> (Tensor, usize) {
     let count = rows.size()[0] as usize;
     let (first, end) = (count * rank / ranks, count * (rank + 1) / ranks);
     (rows.narrow(0, first as i64, (end - first) as i64), first)
-}
-
-fn data_settings(data: &serde_yaml::Value) -> DataSettings {
-    DataSettings {
-        waveform_dataset_path: PathBuf::new(),
-        train_fraction: 0.95,
-        domain_update: data.get("domain_update").map(|update| DomainUpdate {
-            f_min: update["f_min"].as_f64(),
-            f_max: update["f_max"].as_f64(),
-        }),
-        svd_size_update: data.get("svd_size_update").and_then(|s| s.as_u64()).map(|s| s as usize),
-        detectors: Vec::new(),
-        extrinsic_prior: Default::default(),
-        ref_time: 0.0,
-        inference_parameters: Vec::new(),
-        context_parameters: Vec::new(),
-        random_strain_cropping: None,
-        zero_noise: false,
-        standardization: None,
-    }
-}
-
-/// SplitMix64, as numbers in [0, 1).
-fn uniform_numbers(seed: u64) -> impl FnMut() -> f64 {
-    let mut state = seed;
-    move || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
-    }
 }
 
 /// Threads that stand for ranks.
@@ -246,7 +200,7 @@ fn mismatches_are_those_of_an_exact_svd() {
 fn mismatches_are_near_those_that_dingo_recorded() {
     for (case, detector) in [("npe", "H1"), ("npe", "L1"), ("toy", "H1"), ("toy", "L1")] {
         let case = Path::new("tests/cases").join(case);
-        let (mut ours, draws) = (0.0, 4);
+        let (mut ours, draws) = (0.0, 8);
         let mut size = 0;
         for draw in 0..draws {
             let waveforms = Waveforms::of_case(&case, detector, draw);
@@ -350,4 +304,30 @@ fn a_size_beyond_the_waveforms_is_refused() {
         .unwrap_err()
         .to_string()
         .contains("NaN"));
+}
+
+#[test]
+fn one_basis_per_detector_is_built_and_written() {
+    let random = || Tensor::randn([12, 30], (Kind::ComplexFloat, tch::Device::Cpu));
+    let (h1, l1) = (random(), random());
+    let share = |waveforms| Share {
+        waveforms,
+        first: 0,
+        total: 12,
+    };
+    let detectors = [("H1", &h1), ("L1", &l1)].map(|(name, waveforms)| DetectorWaveforms {
+        name,
+        training: share(waveforms),
+        validation: share(waveforms),
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let bases = build_embedding_svd(&detectors, &[], 5, 12, 1, &SingleRank, Some(folder.path())).unwrap();
+    for (v, name) in bases.iter().zip(["H1", "L1"]) {
+        assert_eq!(v.size(), [25, 12]);
+        let file = hdf5_metno::File::open(folder.path().join(format!("svd_{name}.hdf5"))).unwrap();
+        assert_eq!(file.dataset("V").unwrap().shape(), [30, 12]);
+    }
+    let nowhere = folder.path().join("missing");
+    let error = build_embedding_svd(&detectors, &[], 5, 12, 1, &SingleRank, Some(&nowhere)).unwrap_err();
+    assert!(error.to_string().contains("missing/svd_H1.hdf5"), "{error}");
 }

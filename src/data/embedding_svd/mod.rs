@@ -9,6 +9,7 @@ mod mismatch;
 
 use super::hdf5_file::{innermost, write_table, Table};
 use super::DataError;
+use crate::spmd::World;
 use anyhow::Context;
 use distributed::{real_numbers, truncated_svd};
 use hdf5_metno::types::VarLenUnicode;
@@ -20,6 +21,12 @@ use tch::{Device, Tensor};
 pub trait SumOverRanks {
     /// Replaces each number by its sum over all ranks. All ranks call this together, with slices of the same length.
     fn sum_f64(&self, numbers: &mut [f64]) -> anyhow::Result<()>;
+}
+
+impl SumOverRanks for World {
+    fn sum_f64(&self, numbers: &mut [f64]) -> anyhow::Result<()> {
+        Ok(self.sum(numbers)?)
+    }
 }
 
 /// One rank has the sum already.
