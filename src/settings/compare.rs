@@ -83,10 +83,11 @@ impl TrainSettings {
 }
 
 impl LocalSettings {
-    /// What differs from other local settings, such as those in the train directory.
+    /// What differs from the local settings in a train directory, where a seed may have been recorded.
     pub fn differences(&self, other: &LocalSettings) -> Vec<Difference> {
         let mut differences = Vec::new();
         compare(Some(&self.raw), Some(&other.raw), "local", &mut differences);
+        differences.retain(|difference| !(difference.here.is_none() && difference.key == "local.seed"));
         differences
     }
 }

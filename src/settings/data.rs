@@ -100,10 +100,7 @@ impl DataSettings {
                 .optional_child("domain_update")?
                 .map(DomainUpdate::read)
                 .transpose()?,
-            svd_size_update: match data.get("svd_size_update") {
-                None | Some(Value::Null) => None,
-                Some(_) => Some(data.size("svd_size_update", 1)?),
-            },
+            svd_size_update: data.optional_size("svd_size_update", 1)?,
             detectors,
             extrinsic_prior: read_extrinsic_prior(&data.child("extrinsic_prior")?)?,
             ref_time: data.number("ref_time", &NOT_NEGATIVE)?,

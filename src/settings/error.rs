@@ -12,7 +12,7 @@ pub enum SettingsError {
     #[error("{file}{}: {error}", line.map(|line| format!(", line {line}")).unwrap_or_default())]
     InFile {
         file: String,
-        line: Option<usize>,
+        line: Option<u64>,
         #[source]
         error: Box<SettingsError>,
     },

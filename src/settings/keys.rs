@@ -245,19 +245,17 @@ pub const RUNTIME_LIMITS: &[Known] = &[
     read("max_epochs_total"),
 ];
 
-const SUBMISSION: &str = "only the submission of HTCondor jobs reads it";
-
 pub const CONDOR: &[Known] = &[
     read("num_gpus"),
-    not_needed("num_cpus", SUBMISSION),
-    not_needed("memory_cpus", SUBMISSION),
-    not_needed("memory_gpus", SUBMISSION),
-    not_needed("request_disk", SUBMISSION),
-    not_needed("requirements", SUBMISSION),
-    not_needed("extra_submit_lines", SUBMISSION),
-    not_needed("bid", SUBMISSION),
-    not_needed("arguments", SUBMISSION),
-    not_needed("executable", SUBMISSION),
+    read("num_cpus"),
+    read("memory_cpus"),
+    read("memory_gpus"),
+    read("request_disk"),
+    read("requirements"),
+    read("extra_submit_lines"),
+    read("bid"),
+    read("arguments"),
+    read("executable"),
 ];
 
 /// All sections by the name a message gives them, to say where a misplaced key belongs.

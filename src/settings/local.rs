@@ -77,6 +77,21 @@ impl LocalSettings {
         yaml::write(&self.raw)
     }
 
+    /// Records the seed that was drawn because none was given.
+    pub fn set_seed(&mut self, seed: u64) {
+        self.raw["seed"] = Value::from(seed);
+        self.seed = Some(seed);
+    }
+
+    /// Whether `num_gpus` was given, rather than 1 by default.
+    pub fn num_gpus_is_given(&self) -> bool {
+        let in_condor = self.raw.get("condor").and_then(|condor| condor.get("num_gpus"));
+        self.raw
+            .get("num_gpus")
+            .or(in_condor)
+            .is_some_and(|num_gpus| !num_gpus.is_null())
+    }
+
     /// Threads that prepare batches on each of `world_size` ranks: `data_threads`, else Dingo's `num_workers` shared out
     /// and rounded up, at least 1. `None`: neither was given.
     pub fn data_threads_per_rank(&self, world_size: usize) -> Option<usize> {
@@ -145,6 +160,7 @@ fn read_num_gpus(local: &mut Section) -> Result<usize, SettingsError> {
     let mut from_condor = None;
     if let Some(mut condor) = local.optional_child("condor")? {
         condor.check_keys(keys::CONDOR)?;
+        log::info!("local.condor is not needed here: only the submission of HTCondor jobs reads it");
         if condor.get("num_gpus").is_some() {
             log::warn!("{} is deprecated: move it to local.num_gpus", condor.path("num_gpus"));
         }

@@ -148,7 +148,7 @@ fn parse_document(text: &str, file: &str) -> Result<yaml::Document, SettingsErro
 }
 
 /// Adds the file, and the line where the key stands in it.
-fn in_file(error: SettingsError, file: &str, line: impl Fn(&str) -> Option<usize>) -> SettingsError {
+fn in_file(error: SettingsError, file: &str, line: impl Fn(&str) -> Option<u64>) -> SettingsError {
     let line = error.dotted_key().and_then(line);
     SettingsError::InFile {
         file: file.into(),

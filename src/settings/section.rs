@@ -58,7 +58,7 @@ pub fn shown(value: &Value) -> String {
     let text = match value {
         Value::String(text) => format!("'{text}'"),
         Value::Sequence(values) if values.is_empty() => "an empty list".into(),
-        Value::Sequence(_) => "a list".into(),
+        Value::Sequence(values) => format!("[{}]", values.iter().map(shown).collect::<Vec<_>>().join(", ")),
         Value::Mapping(_) => "a section".into(),
         other => write(other).trim_end().into(),
     };
@@ -231,6 +231,13 @@ impl<'a> Section<'a> {
         usize::try_from(n).map_err(|_| self.wrong(key, "a whole number that fits into memory"))
     }
 
+    pub fn optional_size(&mut self, key: &str, minimum: u64) -> Result<Option<usize>, SettingsError> {
+        if self.is_absent(key) {
+            return Ok(None);
+        }
+        self.size(key, minimum).map(Some)
+    }
+
     pub fn size_list(&mut self, key: &str) -> Result<Vec<usize>, SettingsError> {
         let allowed = "a list of whole numbers above 0, not empty";
         let Some(value) = self.map.get_mut(key) else {
@@ -247,7 +254,7 @@ impl<'a> Section<'a> {
                 .collect(),
             _ => None,
         };
-        tidied.ok_or_else(|| self.wrong_list(key, allowed))
+        tidied.ok_or_else(|| self.wrong(key, allowed))
     }
 
     /// Two numbers, such as Adam's betas.
@@ -263,7 +270,7 @@ impl<'a> Section<'a> {
         }
         match pair {
             Some((first, second)) if (allowed.holds)(first) && (allowed.holds)(second) => Ok((first, second)),
-            _ => Err(self.wrong_list(key, &format!("a list of two numbers, each {}", allowed.wording))),
+            _ => Err(self.wrong(key, &format!("a list of two numbers, each {}", allowed.wording))),
         }
     }
 
@@ -318,7 +325,7 @@ impl<'a> Section<'a> {
                     ));
                 }
                 Value::String(name) => names.push(name.clone()),
-                _ => return Err(self.wrong_list(key, &allowed)),
+                _ => return Err(self.wrong(key, &allowed)),
             }
         }
         Ok(names)
@@ -333,7 +340,12 @@ impl<'a> Section<'a> {
                 .filter(|(_, choice)| choice.is_ok())
                 .map(|(word, _)| *word)
         };
-        let allowed = format!("one of {}", words().collect::<Vec<_>>().join(", "));
+        let list = words().collect::<Vec<_>>().join(", ");
+        let allowed = if list.contains(',') {
+            format!("one of {list}")
+        } else {
+            list
+        };
         let found = match self.map.get(key) {
             None => return Err(self.missing(key, &allowed)),
             Some(Value::String(found)) => found.clone(),
@@ -346,23 +358,12 @@ impl<'a> Section<'a> {
             }
             Some((_, Err(why))) => Err(SettingsError::key(
                 self.path(key),
-                format!("found '{found}': not supported yet ({why}); use {allowed}"),
+                format!("found '{found}': not supported yet ({why}); this must be {allowed}"),
             )),
             None => {
                 let nearest = nearest(&found, words()).map_or(String::new(), |word| format!(" (nearest: {word})"));
                 Err(self.wrong(key, &(allowed + &nearest)))
             }
-        }
-    }
-
-    /// [`Section::wrong`] that shows the list's members.
-    fn wrong_list(&self, key: &str, allowed: &str) -> SettingsError {
-        match self.map.get(key) {
-            Some(Value::Sequence(values)) if !values.is_empty() => {
-                let members = values.iter().map(shown).collect::<Vec<_>>().join(", ");
-                SettingsError::key(self.path(key), format!("found [{members}], but this must be {allowed}"))
-            }
-            _ => self.wrong(key, allowed),
         }
     }
 }

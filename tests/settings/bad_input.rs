@@ -84,7 +84,7 @@ fn files_that_are_no_settings_are_told() {
     assert!(directory.contains("cannot be read: "), "{directory}");
     assert!(message("empty.yaml", b"").contains("empty.yaml: the file is empty"));
     assert!(message("binary.yaml", b"\x89HDF\r\n\x1a\n\xff").contains("not a text file"));
-    assert!(message("list.yaml", b"- 1\n").contains("found a list at the top level"));
+    assert!(message("list.yaml", b"- 1\n").contains("found [1] at the top level"));
     let syntax = message("syntax.yaml", b"data:\n  train_fraction: [0.9\nmodel: {}\n");
     assert!(syntax.contains("syntax.yaml: line 3, column 6: not YAML: "), "{syntax}");
     let twice = message("twice.yaml", b"data:\n  ref_time: 1.0\n  ref_time: 2.0\n");

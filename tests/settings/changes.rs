@@ -59,6 +59,19 @@ fn norm_has_several_spellings() {
     );
 }
 
+#[test]
+fn completed_settings_are_those_of_dingos_checkpoint() {
+    let dingos = yaml::read(&text_of("tests/settings/npe_completed.yaml")).unwrap().value;
+    let checkpoint = TrainSettings::from_value(dingos.clone()).unwrap();
+    let mut ours = npe();
+    assert_eq!(ours.differences(&checkpoint, 3), []);
+    ours.set_context_parameters(Vec::new());
+    ours.set_standardization(checkpoint.data.standardization.as_ref().unwrap());
+    ours.complete_model(10, checkpoint.model.embedding.input_dims.unwrap());
+    assert_eq!(ours.raw, dingos);
+    assert_eq!(ours.model.posterior.context_dim, Some(24));
+}
+
 /// The keys in which the npe case, with `yaml` in the place of `key`, differs from a checkpoint of the case.
 fn differing(key: &str, yaml: &str, completed_epochs: u64) -> Vec<String> {
     let mut trained = npe();
@@ -100,6 +113,11 @@ fn differences_from_a_checkpoint_are_found() {
         ("training.stage_0.optimizer.lr", "1.0e-5"),
         ("training.stage_0.epochs", "3"),
     ];
+    let detectors = with("data.detectors", "[L1, H1]").train.differences(&npe(), 0);
+    assert_eq!(
+        detectors[0].to_string(),
+        "data.detectors: ['L1', 'H1'] here, ['H1', 'L1'] there"
+    );
     for (key, yaml) in cases {
         assert_eq!(differing(key, yaml, 1), [key.replace("batch_norm", "norm")], "{yaml}");
     }

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod changes;
+mod log_lines;
 mod values;
 
 use dingo_spmd::settings::yaml;

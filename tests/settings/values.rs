@@ -251,6 +251,18 @@ fn num_gpus_is_found_as_in_dingo() {
 }
 
 #[test]
+fn a_drawn_seed_is_recorded() {
+    let mut local = with("local.test_only", "false").local;
+    assert_eq!((local.seed, local.num_gpus_is_given()), (None, false));
+    local.set_seed(u64::MAX);
+    let read_back = LocalSettings::from_value(yaml::read(&local.to_yaml()).unwrap().value).unwrap();
+    assert_eq!(read_back.seed, Some(u64::MAX));
+    assert_eq!(with("local.test_only", "false").local.differences(&local), []);
+    assert_eq!(with("local.seed", "5").local.differences(&local)[0].key, "local.seed");
+    assert!(with("local.condor", "{num_gpus: 1}").local.num_gpus_is_given());
+}
+
+#[test]
 fn local_settings_are_written_as_dingo_reads_them() {
     let local = with("local.local_cache_path", "'yes'").local;
     assert_eq!(local.device, Device::Cpu);

@@ -157,16 +157,16 @@ fn mistakes_are_told_with_line_and_column() {
             "`s.x` stands here twice (first on line 2)",
         ),
         ("a: [1, 2\nb: 3\n", 2, 2, "not YAML"),
-        ("a: 'open\n", 1, 4, "not YAML"),
+        ("a: 'open\n", 2, 1, "unexpected end of stream"),
         ("a: 1\n  b: 2\n", 2, 4, "not YAML"),
         ("a: b: c\n", 1, 5, "not YAML"),
-        ("a: *nowhere\n", 1, 4, "not YAML"),
+        ("a: *nowhere\n", 1, 4, "*nowhere stands for nothing"),
         ("a: !!python/object:os.system x\n", 1, 4, "the tag"),
         ("a: 1\n---\nb: 2\n", 2, 1, "a second document"),
-        ("a: &a [*a]\n", 1, 8, "an alias inside of what it stands for"),
+        ("a: &a [*a]\n", 1, 8, "*a stands for nothing read before"),
         ("? [a]\n: 1\n", 1, 3, "cannot be a key"),
         ("<<: 3\n", 1, 1, "`<<` needs a section"),
-        ("a: !!int x\n", 1, 4, "is not of its tag's type"),
+        ("a: !!int x\n", 1, 4, "is not what its tag"),
     ];
     for (text, line, column, message) in mistakes {
         let error = read(text).expect_err(text);
