@@ -8,12 +8,13 @@ use dingo_spmd::spmd::{GradientReducer, ReducerOptions, World};
 use std::time::{Duration, Instant};
 use tch::{Device, Kind, Tensor};
 
-/// With a slow network the step hides at least half of the smaller of computing and communicating.
+/// With a slow network the step hides at least half of the smaller of computing and communicating. (What cannot be hidden
+/// where ranks have no core to spare is the adding up, so the delays are such that the network dominates.)
 #[test]
 #[ignore = "measures time"]
 fn overlap_hides_a_slow_network() {
     on_ranks("overlap_hides_a_slow_network", &[2], |world| {
-        for bucket_delay in [2, 5, 10].map(Duration::from_millis) {
+        for bucket_delay in [5, 10, 20].map(Duration::from_millis) {
             let time = |reduce: bool, overlap: bool| step_time(world, bucket_delay, reduce, overlap);
             let compute = time(false, true);
             let serial = time(true, false);
@@ -34,9 +35,9 @@ fn overlap_hides_a_slow_network() {
     });
 }
 
-/// The seconds of a step, the slowest rank's, averaged.
+/// The seconds of a step, on the slowest rank.
 fn step_time(world: &World, artificial_delay: Duration, reduce: bool, overlap: bool) -> f64 {
-    const STEPS: u32 = 10;
+    const STEPS: usize = 20;
     let options = (Kind::Float, Device::Cpu);
     let parameters: Vec<Tensor> = (0..10)
         .map(|_| (Tensor::randn([512, 512], options) * 0.05).set_requires_grad(true))
@@ -64,9 +65,14 @@ fn step_time(world: &World, artificial_delay: Duration, reduce: bool, overlap: b
     };
     step();
     world.barrier().unwrap();
-    let begin = Instant::now();
-    (0..STEPS).for_each(|_| step());
-    world.max_of(begin.elapsed().as_secs_f64()).unwrap() / f64::from(STEPS)
+    // The fastest step: other programs can only slow one down.
+    let mut fastest = f64::INFINITY;
+    for _ in 0..STEPS {
+        let begin = Instant::now();
+        step();
+        fastest = fastest.min(begin.elapsed().as_secs_f64());
+    }
+    world.max_of(fastest).unwrap()
 }
 
 /// What the naps of the communication thread cost: a reduction without any computing, on the thread and by a blocking
