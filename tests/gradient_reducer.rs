@@ -4,7 +4,9 @@ mod common;
 
 use common::{is_worker, on_ranks, run, this_test_on, worker};
 use dingo_spmd::spmd::{GradientReducer, ReducerOptions, World};
-use std::time::{Duration, Instant};
+use dingo_spmd::torch_ext::{sync_batch_norm, BatchNormTensors, RankStatistics};
+use std::sync::Arc;
+use std::time::Duration;
 use tch::{Device, Kind, Tensor};
 
 const ROWS: i64 = 17;
@@ -227,8 +229,57 @@ fn a_second_backward_pass_is_an_error_on_the_rank_that_did_it() {
     );
 }
 
-/// Ranks that leave amidst a step neither hang nor crash before they have told why. MPI cannot end in an orderly way then,
-/// so the job ends by abort; its status shows that the ranks came that far.
+/// Both kinds of communication at once: the main thread in batch normalization's collectives, the communication thread
+/// in the buckets'.
+#[test]
+fn batch_normalization_communicates_beside_the_buckets() {
+    on_ranks(
+        "batch_normalization_communicates_beside_the_buckets",
+        &[2, 4],
+        |world| {
+            let loss = |parameters: &[Tensor], start, rows, normalize: &dyn Fn(&Tensor, &Tensor, &Tensor) -> Tensor| {
+                let mut x = numbers(&[ROWS, WIDTH], 0.5, Kind::Float).narrow(0, start, rows);
+                for layer in 0..LAYERS {
+                    let (weight, bias) = (&parameters[2 * layer], &parameters[2 * layer + 1]);
+                    x = normalize(&x.matmul(&weight.tr()), &(bias + 2.0), bias).tanh();
+                }
+                x.square().sum(None) / ROWS
+            };
+            let whole = parameters(Kind::Float);
+            let none = None::<&Tensor>;
+            let batch_norm =
+                |x: &Tensor, w: &Tensor, b: &Tensor| x.batch_norm(Some(w), Some(b), none, none, true, 0.1, 1e-5, false);
+            loss(&whole, 0, ROWS, &batch_norm).backward();
+
+            let parameters = parameters(Kind::Float);
+            let ranks: Arc<dyn RankStatistics> = Arc::new(world.collectives());
+            let synchronized = |x: &Tensor, weight: &Tensor, bias: &Tensor| {
+                let tensors = BatchNormTensors {
+                    weight: Some(weight),
+                    bias: Some(bias),
+                    ..BatchNormTensors::default()
+                };
+                sync_batch_norm(x, tensors, 0.1, 1e-5, &ranks).unwrap()
+            };
+            let mut reducer = GradientReducer::with_options(world, &parameters, &OPTIONS).unwrap();
+            let (start, rows) = share(world);
+            for step in 0..20 {
+                reducer.zero();
+                let loss = loss(&parameters, start, rows, &synchronized);
+                reducer.prepare(true).unwrap();
+                loss.backward();
+                reducer.finish().unwrap();
+                for index in 0..2 * LAYERS {
+                    let what = format!("parameter {index}, step {step}");
+                    assert_close(&parameters[index].grad(), &whole[index].grad(), 1e-5, &what);
+                }
+            }
+        },
+    );
+}
+
+/// Ranks that leave amidst a step neither hang nor crash before they have told why. MPI cannot end in an orderly way
+/// then, so the job ends by abort; its status shows that the ranks came that far.
 #[test]
 fn a_reducer_can_be_dropped_amidst_a_step() {
     const STATUS: i32 = 7;
@@ -247,66 +298,4 @@ fn a_reducer_can_be_dropped_amidst_a_step() {
     }
     let ended = run(this_test_on(2, "a_reducer_can_be_dropped_amidst_a_step"));
     assert_eq!(ended.status.code(), Some(STATUS), "{}", ended.output());
-}
-
-/// With a slow network the step hides at least half of the smaller of computing and communicating. A benchmark: run it on an
-/// idle machine with `cargo test --release --test gradient_reducer overlap -- --ignored --nocapture`.
-#[test]
-#[ignore = "measures time"]
-fn overlap_hides_a_slow_network() {
-    on_ranks("overlap_hides_a_slow_network", &[2], |world| {
-        for bucket_delay in [2, 5, 10].map(Duration::from_millis) {
-            let time = |reduce: bool, overlap: bool| step_time(world, bucket_delay, reduce, overlap);
-            let compute = time(false, true);
-            let serial = time(true, false);
-            let overlapped = time(true, true);
-            let communicate = serial - compute;
-            let hidden = serial - overlapped;
-            if world.is_root() {
-                println!(
-                    "delay {bucket_delay:?} per bucket: compute {:.1} ms, communicate {:.1} ms, step {:.1} ms, hidden {:.1} ms",
-                    1e3 * compute,
-                    1e3 * communicate,
-                    1e3 * overlapped,
-                    1e3 * hidden
-                );
-            }
-            assert!(hidden >= 0.5 * compute.min(communicate));
-        }
-    });
-}
-
-/// The seconds of a step, the slowest rank's, averaged.
-fn step_time(world: &World, artificial_delay: Duration, reduce: bool, overlap: bool) -> f64 {
-    const STEPS: u32 = 10;
-    let options = (Kind::Float, Device::Cpu);
-    let parameters: Vec<Tensor> = (0..10)
-        .map(|_| (Tensor::randn([512, 512], options) * 0.05).set_requires_grad(true))
-        .collect();
-    let input = Tensor::randn([512, 512], options);
-    let bucket_bytes = 1 << 20;
-    let reducer_options = ReducerOptions {
-        bucket_bytes,
-        first_bucket_bytes: bucket_bytes,
-        overlap,
-        artificial_delay,
-    };
-    let mut reducer = GradientReducer::with_options(world, &parameters, &reducer_options).unwrap();
-    let mut step = || {
-        reducer.zero();
-        let loss = parameters
-            .iter()
-            .fold(input.shallow_clone(), |x, weight| x.matmul(weight).tanh())
-            .sum(None);
-        reducer.prepare(reduce).unwrap();
-        loss.backward();
-        if reduce {
-            reducer.finish().unwrap();
-        }
-    };
-    step();
-    world.barrier().unwrap();
-    let begin = Instant::now();
-    (0..STEPS).for_each(|_| step());
-    world.max_of(begin.elapsed().as_secs_f64()).unwrap() / f64::from(STEPS)
 }

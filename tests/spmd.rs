@@ -110,7 +110,8 @@ fn agreed_failures_end_all_ranks_alike() {
 /// Which rank a failing job loses.
 const FAILS: &str = "DINGO_TEST_FAILING_RANK";
 
-/// Jobs on three ranks, each of which loses one by what `fail` does while the others wait for it. `check` sees how they ended.
+/// Jobs on three ranks, each of which loses one by what `fail` does while the others wait for it. `check` sees how they
+/// ended.
 fn lose_a_rank(test: &str, fail: impl FnOnce(&World) -> anyhow::Result<i32>, check: impl Fn(usize, &common::Ended)) {
     if is_worker() {
         return worker(|world| {

@@ -17,8 +17,8 @@ pub struct RankFailure {
 }
 
 impl World {
-    /// Ends a phase that every rank did on its own. If it failed on any rank, all ranks get the error of the lowest one that
-    /// failed, so that none goes on to wait for the others, and all end with the same status.
+    /// Ends a phase that every rank did on its own. If it failed on any rank, all ranks get the error of the lowest one
+    /// that failed, so that none goes on to wait for the others, and all end with the same status.
     pub fn agree<T>(&self, result: anyhow::Result<T>) -> anyhow::Result<T> {
         if self.size == 1 {
             return result;
@@ -45,8 +45,9 @@ impl World {
         .into())
     }
 
-    /// Ends the program; `main` returns what this returns. A normal result and an agreed failure pass a barrier, so that no
-    /// rank is killed by another one's exit; any other error ends the job at once, since the other ranks do not know of it.
+    /// Ends the program; `main` returns what this returns. A normal result and an agreed failure pass a barrier, so
+    /// that no rank is killed by another one's exit; any other error ends the job at once, since the other ranks do not
+    /// know of it.
     pub fn end(self, result: anyhow::Result<i32>) -> i32 {
         let error = match result {
             Ok(status) => return self.leave(status),

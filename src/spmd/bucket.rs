@@ -5,7 +5,8 @@ use super::number::Element;
 use std::ops::Range;
 use tch::{Device, Kind, Tensor};
 
-/// Gradients begin at multiples of this many elements: 64 bytes in single precision, a cache line and what vector code likes.
+/// Gradients begin at multiples of this many elements: 64 bytes in single precision, a cache line and what vector code
+/// likes.
 const ALIGNMENT: i64 = 16;
 
 /// How many numbers can ride along with the gradients.
@@ -33,9 +34,9 @@ pub(super) struct Layout {
     pub places: Vec<Place>,
 }
 
-/// Puts gradients of these sizes (elements, in registration order) into buckets, last first: the backward pass finishes them
-/// in about that order. A bucket is closed when the next gradient would make it larger than its limit, and has at least one;
-/// the first begins with the scalars.
+/// Puts gradients of these sizes (elements, in registration order) into buckets, last first: the backward pass finishes
+/// them in about that order. A bucket is closed when the next gradient would make it larger than its limit, and has at
+/// least one; the first begins with the scalars.
 pub(super) fn lay_out(sizes: &[i64], first_limit: i64, limit: i64) -> Layout {
     let mut elements = vec![SCALAR_SPACE];
     let mut places = vec![Place { bucket: 0, range: 0..0 }; sizes.len()];

@@ -8,8 +8,8 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use tch::{Device, Tensor};
 
-/// What ranks do with tensors. Every call is collective: all ranks make the same calls in the same order, with tensors of
-/// the same shape and kind.
+/// What ranks do with tensors. Every call is collective: all ranks make the same calls in the same order, with tensors
+/// of the same shape and kind.
 pub trait Collectives: Send + Sync {
     /// This rank.
     fn rank(&self) -> usize;

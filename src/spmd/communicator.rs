@@ -7,7 +7,8 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-/// Elements per MPI call. MPI counts in `int`, and some libraries overflow on the bytes, so larger buffers go in pieces.
+/// Elements per MPI call. MPI counts in `int`, and some libraries overflow on the bytes, so larger buffers go in
+/// pieces.
 const MAX_COUNT: usize = 1 << 27;
 
 extern "C" {
@@ -59,8 +60,8 @@ impl Traffic {
     }
 }
 
-/// A duplicate of the world's communicator, so that its messages meet no others. It lives until MPI ends: freeing one is
-/// itself collective and would hang on the way out of an error.
+/// A duplicate of the world's communicator, so that its messages meet no others. It lives until MPI ends: freeing one
+/// is itself collective and would hang on the way out of an error.
 pub(super) struct Communicator {
     raw: ffi::MPI_Comm,
     pub rank: usize,
@@ -68,8 +69,8 @@ pub(super) struct Communicator {
     traffic: Arc<Traffic>,
 }
 
-// SAFETY: the handle is only a name; MPI was initialized for calls from several threads, or `World` says that it was not and
-// all calls stay on the main thread.
+// SAFETY: the handle is only a name; MPI was initialized for calls from several threads, or `World` says that it was
+// not and all calls stay on the main thread.
 unsafe impl Send for Communicator {}
 unsafe impl Sync for Communicator {}
 
@@ -99,25 +100,20 @@ fn check(call: &'static str, code: c_int) -> Result<()> {
     })
 }
 
-/// Calls `body(offset, count)` for each piece of a buffer of `count` elements; once also when it is empty, so that all ranks
-/// make the same calls.
-fn in_pieces(count: usize, mut body: impl FnMut(usize, c_int) -> Result<()>) -> Result<()> {
-    let mut offset = 0;
-    loop {
-        let piece = (count - offset).min(MAX_COUNT);
-        body(offset, piece as c_int)?;
-        offset += piece;
-        if offset >= count {
-            return Ok(());
-        }
-    }
+/// The pieces (offset, count) of a buffer of `count` elements, each of at most `limit`; one also when it is empty, so
+/// that all ranks make the same calls.
+fn pieces(count: usize, limit: usize) -> impl Iterator<Item = (usize, c_int)> {
+    (0..count.max(1))
+        .step_by(limit)
+        .map(move |offset| (offset, (count - offset).min(limit) as c_int))
 }
 
 impl Communicator {
     /// Duplicates the communicator of all ranks. Collective.
     pub fn duplicate_world(traffic: &Arc<Traffic>) -> Result<Communicator> {
         // SAFETY: MPI is initialized, the out-places are valid. The code of set_errhandler is that of a local call on a
-        // valid handle; errors then come back as codes, to be told with rank and host, instead of ending the process inside.
+        // valid handle; errors then come back as codes, to be told with rank and host, instead of ending the process
+        // inside.
         unsafe {
             let mut raw = ffi::RSMPI_COMM_NULL;
             check("MPI_Comm_dup", ffi::MPI_Comm_dup(ffi::RSMPI_COMM_WORLD, &mut raw))?;
@@ -164,13 +160,14 @@ impl Communicator {
     /// # Safety
     /// `data` points to `count` elements of the kind named, which nobody else touches meanwhile.
     pub unsafe fn all_reduce(&self, data: *mut c_void, count: usize, element: Element, combine: Combine) -> Result<()> {
-        in_pieces(count, |offset, piece| {
+        for (offset, piece) in pieces(count, MAX_COUNT) {
             self.traffic.add(piece as usize * element.bytes());
             let data = data.byte_add(offset * element.bytes());
             let op = combine.op();
             let code = ffi::MPI_Allreduce(dingo_mpi_in_place(), data, piece, element.datatype(), op, self.raw);
-            check("MPI_Allreduce", code)
-        })
+            check("MPI_Allreduce", code)?;
+        }
+        Ok(())
     }
 
     /// Starts to replace `count` elements at `data` by their sum over ranks.
@@ -179,7 +176,7 @@ impl Communicator {
     /// As `all_reduce`, until `Pending::done` has said true.
     pub unsafe fn start_all_reduce_sum(&self, data: *mut c_void, count: usize, element: Element) -> Result<Pending> {
         let mut requests = Vec::new();
-        in_pieces(count, |offset, piece| {
+        for (offset, piece) in pieces(count, MAX_COUNT) {
             self.traffic.add(piece as usize * element.bytes());
             let data = data.byte_add(offset * element.bytes());
             let mut request = ffi::RSMPI_REQUEST_NULL;
@@ -187,22 +184,22 @@ impl Communicator {
             let code = ffi::MPI_Iallreduce(dingo_mpi_in_place(), data, piece, datatype, op, self.raw, &mut request);
             check("MPI_Iallreduce", code)?;
             requests.push(request);
-            Ok(())
-        })?;
+        }
         Ok(Pending { requests })
     }
 
     /// # Safety
     /// `data` points to `count` elements of the kind named, which nobody else touches meanwhile.
     pub unsafe fn broadcast(&self, data: *mut c_void, count: usize, element: Element, root: usize) -> Result<()> {
-        in_pieces(count, |offset, piece| {
+        for (offset, piece) in pieces(count, MAX_COUNT) {
             self.traffic.add(piece as usize * element.bytes());
             let data = data.byte_add(offset * element.bytes());
             check(
                 "MPI_Bcast",
                 ffi::MPI_Bcast(data, piece, element.datatype(), root as c_int, self.raw),
-            )
-        })
+            )?;
+        }
+        Ok(())
     }
 
     /// Gathers `count` elements from each rank, in the order of ranks.
@@ -244,5 +241,18 @@ impl Pending {
         };
         check("MPI_Testall", code)?;
         Ok(flag != 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_cover_the_buffer() {
+        let all = |count| pieces(count, 10).collect::<Vec<_>>();
+        assert_eq!(all(0), [(0, 0)]);
+        assert_eq!(all(10), [(0, 10)]);
+        assert_eq!(all(21), [(0, 10), (10, 10), (20, 1)]);
     }
 }

@@ -18,8 +18,8 @@ pub(super) fn abort_job(status: i32) -> ! {
     unsafe { libc::_exit(status) }
 }
 
-/// From here on a panic on any thread of this rank is told with rank and host and ends the job. A thread that died quietly
-/// would leave the other ranks waiting in a collective.
+/// From here on a panic on any thread of this rank is told with rank and host and ends the job. A thread that died
+/// quietly would leave the other ranks waiting in a collective.
 pub(super) fn abort_job_on_panic(who: String) {
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

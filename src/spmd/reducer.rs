@@ -39,8 +39,8 @@ impl Default for ReducerOptions {
 
 /// What one step's reduction brought.
 pub struct Reduced {
-    /// `[SCALAR_SLOTS]`, the sums over ranks of what `set_scalars` was given, in the kind and on the device of the gradients.
-    /// A view into a bucket: to be used before the next `zero`.
+    /// `[SCALAR_SLOTS]`, the sums over ranks of what `set_scalars` was given, in the kind and on the device of the
+    /// gradients. A view into a bucket: to be used before the next `zero`.
     pub scalars: Tensor,
     /// Collectives of this step.
     pub collectives: usize,
@@ -53,7 +53,8 @@ pub struct Reduced {
 }
 
 impl Reduced {
-    /// The share of the communication that was hidden behind the backward pass, from 0 to 1; nothing without communication.
+    /// The share of the communication that was hidden behind the backward pass, from 0 to 1; nothing without
+    /// communication.
     pub fn hidden_share(&self) -> Option<f64> {
         let communicating = self.communicating.as_secs_f64();
         (communicating > 0.0).then(|| (1.0 - self.waited.as_secs_f64() / communicating).clamp(0.0, 1.0))
@@ -224,8 +225,8 @@ impl GradientReducer {
         no_grad(|| self.buckets.iter_mut().for_each(|bucket| drop(bucket.zero_())));
     }
 
-    /// Before each backward pass: whether its gradients, with those accumulated since `zero`, are to be reduced. Without, there
-    /// is no communication.
+    /// Before each backward pass: whether its gradients, with those accumulated since `zero`, are to be reduced.
+    /// Without, there is no communication.
     ///
     /// # Errors
     /// If the last step was not finished, or somebody replaced a `.grad`.
@@ -252,8 +253,8 @@ impl GradientReducer {
         Ok(())
     }
 
-    /// Sets up to `SCALAR_SLOTS` numbers to be summed over ranks with the gradients (loss, counts, flags); call it before the
-    /// backward pass that is reduced. For numbers on a device, copy into `scalars` instead.
+    /// Sets up to `SCALAR_SLOTS` numbers to be summed over ranks with the gradients (loss, counts, flags); call it
+    /// before the backward pass that is reduced. For numbers on a device, copy into `scalars` instead.
     pub fn set_scalars(&mut self, values: &[f64]) -> Result<()> {
         if values.len() > SCALAR_SLOTS {
             return Err(SpmdError::Usage(format!(
@@ -327,7 +328,8 @@ impl Drop for GradientReducer {
     fn drop(&mut self) {
         self.hooks.clear();
         if self.transport.is_some() && self.progress.reducing.load(Ordering::Acquire) {
-            // Left amidst a step, on the way out of an error: MPI may still write into the buckets, so their memory stays.
+            // Left amidst a step, on the way out of an error: MPI may still write into the buckets, so their memory
+            // stays.
             self.buckets
                 .iter()
                 .for_each(|bucket| std::mem::forget(bucket.shallow_clone()));

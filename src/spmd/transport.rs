@@ -1,7 +1,8 @@
 //! Carries full buckets to the other ranks while the backward pass goes on.
 //!
-//! On the host a non-blocking MPI call alone overlaps nothing, since MPI moves data only inside its calls. So each rank has one
-//! communication thread, which starts the buckets in a fixed order (the same on all ranks) and sees them through.
+//! On the host a non-blocking MPI call alone overlaps nothing, since MPI moves data only inside its calls. So each rank
+//! has one communication thread, which starts the buckets in a fixed order (the same on all ranks) and sees them
+//! through.
 
 use super::communicator::{Combine, Communicator, Pending};
 use super::error::{Result, SpmdError};
@@ -13,8 +14,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long the thread sleeps between looks at what is under way, at first and at most. Naps instead of a busy wait leave
-/// the core to the backward pass where a rank has no core to spare.
+/// How long the thread sleeps between looks at what is under way, at first and at most. Naps instead of a busy wait
+/// leave the core to the backward pass where a rank has no core to spare.
 const SHORTEST_NAP: Duration = Duration::from_micros(5);
 const LONGEST_NAP: Duration = Duration::from_micros(200);
 
@@ -72,8 +73,8 @@ enum Message {
     Stop,
 }
 
-/// The communication thread, seen from the main thread. Dropping it stops the thread, also amidst a step; MPI may then still
-/// write into the buckets.
+/// The communication thread, seen from the main thread. Dropping it stops the thread, also amidst a step; MPI may then
+/// still write into the buckets.
 pub(super) struct ThreadTransport {
     messages: Sender<Message>,
     finished: Receiver<Result<Duration>>,

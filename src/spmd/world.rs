@@ -31,8 +31,8 @@ pub struct World {
     pub(super) exit_status: fn(&anyhow::Error) -> i32,
     links: Option<Links>,
     traffic: Arc<Traffic>,
-    /// Ends MPI when dropped, which waits for the other ranks; so only `end` does it. A process that exits without is one
-    /// that failed, and mpirun ends the job.
+    /// Ends MPI when dropped, which waits for the other ranks; so only `end` does it. A process that exits without is
+    /// one that failed, and mpirun ends the job.
     universe: Option<ManuallyDrop<Universe>>,
 }
 
@@ -44,8 +44,8 @@ struct Links {
 }
 
 impl World {
-    /// Starts MPI; without mpirun the world is one rank. `exit_status` tells with which status the program ends for an error
-    /// (see [`World::end`]). From here on a panic on any thread ends the job.
+    /// Starts MPI; without mpirun the world is one rank. `exit_status` tells with which status the program ends for an
+    /// error (see [`World::end`]). From here on a panic on any thread ends the job.
     ///
     /// # Errors
     /// If MPI was started before in this process, or one of its calls fails.

@@ -29,17 +29,22 @@ struct DingoAdamOptions {
 
 // `max_exp_avg_sqs` is read only with amsgrad. `grad_scale` and `found_inf` may be null.
 char* dingo_fused_adam(size_t count, const at::Tensor* const* parameters, const at::Tensor* const* gradients,
-                       const at::Tensor* const* exp_avgs, const at::Tensor* const* exp_avg_sqs, const at::Tensor* const* max_exp_avg_sqs,
-                       const at::Tensor* const* steps, DingoAdamOptions options, const at::Tensor* grad_scale, const at::Tensor* found_inf) {
+                       const at::Tensor* const* exp_avgs, const at::Tensor* const* exp_avg_sqs,
+                       const at::Tensor* const* max_exp_avg_sqs, const at::Tensor* const* steps,
+                       DingoAdamOptions options, const at::Tensor* grad_scale, const at::Tensor* found_inf) {
   return dingo::guard([&] {
     at::NoGradGuard no_grad;
-    using Update = void (*)(at::TensorList, at::TensorList, at::TensorList, at::TensorList, at::TensorList, at::TensorList, double, double,
-                            double, double, double, bool, bool, const std::optional<at::Tensor>&, const std::optional<at::Tensor>&);
-    const Update update = options.decoupled_weight_decay ? static_cast<Update>(at::_fused_adamw_) : static_cast<Update>(at::_fused_adam_);
-    const auto optional = [](const at::Tensor* tensor) { return tensor == nullptr ? std::nullopt : std::make_optional(*tensor); };
-    update(list(parameters, count), list(gradients, count), list(exp_avgs, count), list(exp_avg_sqs, count),
-           options.amsgrad ? list(max_exp_avg_sqs, count) : std::vector<at::Tensor>(), list(steps, count), options.lr, options.beta1,
-           options.beta2, options.weight_decay, options.eps, options.amsgrad, options.maximize, optional(grad_scale), optional(found_inf));
+    const auto maxima = options.amsgrad ? list(max_exp_avg_sqs, count) : std::vector<at::Tensor>();
+    const auto step = [&](auto update) {
+      update(list(parameters, count), list(gradients, count), list(exp_avgs, count), list(exp_avg_sqs, count), maxima,
+             list(steps, count), options.lr, options.beta1, options.beta2, options.weight_decay, options.eps,
+             options.amsgrad, options.maximize, dingo::optional_tensor(grad_scale), dingo::optional_tensor(found_inf));
+    };
+    if (options.decoupled_weight_decay) {
+      step(&at::_ops::_fused_adamw_::call);
+    } else {
+      step(&at::_ops::_fused_adam_::call);
+    }
   });
 }
 

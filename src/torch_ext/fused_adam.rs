@@ -76,7 +76,8 @@ pub fn fused_adam(
     }
     let pointers = |list: &[Tensor]| list.iter().map(Tensor::as_ptr).collect::<Vec<_>>();
     let pointer = |tensor: Option<&Tensor>| tensor.map_or(std::ptr::null(), Tensor::as_ptr);
-    // SAFETY: every list has `count` live tensors (the maxima are read only with amsgrad); null stands for an absent tensor.
+    // SAFETY: every list has `count` live tensors (the maxima are read only with amsgrad); null stands for an absent
+    // tensor.
     unsafe {
         check(dingo_fused_adam(
             count,

@@ -27,7 +27,8 @@ struct RustHook final : torch::autograd::PostAccumulateGradHook {
 extern "C" {
 
 // Takes the closure over in every case, also when it fails.
-char* dingo_set_post_accumulate_grad_hook(const at::Tensor* leaf, void (*call)(void*), void (*drop)(void*), void* closure) {
+char* dingo_set_post_accumulate_grad_hook(const at::Tensor* leaf, void (*call)(void*), void (*drop)(void*),
+                                          void* closure) {
   return dingo::guard([&] {
     auto hook = std::make_unique<RustHook>(call, drop, closure);
     TORCH_CHECK(leaf->is_leaf() && leaf->requires_grad(), "a gradient hook needs a leaf tensor that requires grad");
@@ -44,12 +45,14 @@ char* dingo_remove_post_accumulate_grad_hook(const at::Tensor* leaf) {
 char* dingo_set_grad(const at::Tensor* leaf, const at::Tensor* gradient) {
   return dingo::guard([&] {
     if (gradient != nullptr) {
-      TORCH_CHECK(gradient->sizes() == leaf->sizes(), "the gradient has shape ", gradient->sizes(), ", the tensor ", leaf->sizes());
-      TORCH_CHECK(gradient->scalar_type() == leaf->scalar_type(), "the gradient is ", gradient->scalar_type(), ", the tensor ",
-                  leaf->scalar_type());
-      TORCH_CHECK(gradient->device() == leaf->device(), "the gradient is on ", gradient->device(), ", the tensor on ", leaf->device());
+      TORCH_CHECK(gradient->sizes() == leaf->sizes(), "the gradient has shape ", gradient->sizes(), ", the tensor ",
+                  leaf->sizes());
+      TORCH_CHECK(gradient->scalar_type() == leaf->scalar_type(), "the gradient is ", gradient->scalar_type(),
+                  ", the tensor ", leaf->scalar_type());
+      TORCH_CHECK(gradient->device() == leaf->device(), "the gradient is on ", gradient->device(), ", the tensor on ",
+                  leaf->device());
     }
-    leaf->mutable_grad() = dingo::optional_tensor(gradient);
+    leaf->mutable_grad() = dingo::optional_tensor(gradient).value_or(at::Tensor());
   });
 }
 

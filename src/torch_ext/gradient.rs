@@ -42,8 +42,8 @@ impl Drop for HookHandle {
     }
 }
 
-/// Has `hook` called whenever a backward pass has finished adding to the gradient of `leaf`, on the thread that runs that
-/// part of the backward pass. A panic in `hook` ends the process.
+/// Has `hook` called whenever a backward pass has finished adding to the gradient of `leaf`, on the thread that runs
+/// that part of the backward pass. A panic in `hook` ends the process.
 ///
 /// # Errors
 /// If `leaf` is not a leaf that requires grad, or has such a hook already.

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <optional>
 
 namespace dingo {
 
@@ -26,6 +27,8 @@ char* guard(Body&& body) noexcept {
 }
 
 // A tensor argument that may be absent (a null pointer).
-inline at::Tensor optional_tensor(const at::Tensor* tensor) { return tensor == nullptr ? at::Tensor() : *tensor; }
+inline std::optional<at::Tensor> optional_tensor(const at::Tensor* tensor) {
+  return tensor == nullptr ? std::nullopt : std::make_optional(*tensor);
+}
 
 }  // namespace dingo

@@ -9,7 +9,8 @@ extern "C" {
     fn dingo_op_counter_calls() -> u64;
 }
 
-/// Counts the calls of `aten::` operators (nested ones too, as PyTorch's profiler does) in the whole process while it lives.
+/// Counts the calls of `aten::` operators (nested ones too, as PyTorch's profiler does) in the whole process while it
+/// lives.
 pub struct OpCounter {
     handle: u64,
     calls_before: u64,

@@ -1,9 +1,10 @@
-// Batch normalization with statistics over the batches of all ranks, as one autograd function. The ranks are reached through
-// callbacks, so nothing here knows how they talk.
+// Batch normalization with statistics over the batches of all ranks, as one autograd function. The ranks are reached
+// through callbacks, so nothing here knows how they talk.
 //
-// Forward: each rank finds count, mean and sum of squared deviations (M2) of its own rows in two passes; the triples are
-// gathered and combined (Chan, Golub, LeVeque 1979), in the same order everywhere, so that all ranks get the same bits.
-// Backward: with xmu = x - mean, the two sums of dy and of dy * xmu over all rows are what ranks need of one another.
+// Forward: each rank finds count, mean and sum of squared deviations (M2) of its own rows in two passes; the triples
+// are gathered and combined (Chan, Golub, LeVeque 1979), in the same order everywhere, so that all ranks get the same
+// bits. Backward: with xmu = x - mean, the two sums of dy and of dy * xmu over all rows are what ranks need of one
+// another.
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -93,7 +94,8 @@ Moments combine(const Tensor& gathered, int64_t channels) {
   const Tensor means = triples.narrow(1, 1, channels);
   const Tensor m2s = triples.narrow(1, 1 + channels, channels);
   const double count = counts.sum().item<double>();
-  TORCH_CHECK(count > 1, "batch normalization in training needs more than one value per channel over all ranks, found ", count);
+  TORCH_CHECK(count > 1, "batch normalization in training needs more than one value per channel over all ranks, found ",
+              count);
   const Tensor mean = (means * counts).sum(0) / count;
   const Tensor m2 = (m2s + (means - mean).square() * counts).sum(0);
   return {count, mean, m2};
@@ -125,7 +127,8 @@ class SyncBatchNorm final : public torch::autograd::Function<SyncBatchNorm> {
     const Tensor local_mean = local_count > 0 ? x.mean(dims) : at::zeros({channels}, x.options());
     const Tensor centered = x - per_channel(local_mean, x);
     const Tensor local_m2 = centered.square().sum(dims);
-    const Tensor local_triple = at::cat({at::full({1}, static_cast<double>(local_count), x.options()), local_mean, local_m2});
+    const Tensor count = at::full({1}, static_cast<double>(local_count), x.options());
+    const Tensor local_triple = at::cat({count, local_mean, local_m2});
     const Moments moments = combine(layer.ranks->all_gather(local_triple), channels);
 
     const Tensor invstd = (moments.m2 / moments.count + layer.eps).rsqrt().to(x.scalar_type());
@@ -152,7 +155,8 @@ class SyncBatchNorm final : public torch::autograd::Function<SyncBatchNorm> {
     const Tensor dy = at_least_float(grad_outputs[0]).to(centered.scalar_type());
     const auto dims = reduced_dims(dy);
 
-    // The local sums are the gradients of weight and bias; whoever sums parameters' gradients over ranks completes them.
+    // The local sums are the gradients of weight and bias; whoever sums parameters' gradients over ranks completes
+    // them.
     const Tensor sum_dy = dy.sum(dims);
     const Tensor sum_dy_xmu = at::addcmul((dy * centered).sum(dims), shift, sum_dy);
     variable_list gradients(4);
@@ -186,16 +190,18 @@ extern "C" {
 char* dingo_sync_batch_norm(const Tensor* input, const Tensor* weight, const Tensor* bias, const Tensor* running_mean,
                             const Tensor* running_var, double momentum, double eps, Ranks ranks, Tensor** output) {
   return dingo::guard([&] {
-    const Layer layer{dingo::optional_tensor(running_mean), dingo::optional_tensor(running_var), momentum, eps,
+    const Layer layer{dingo::optional_tensor(running_mean).value_or(Tensor()),
+                      dingo::optional_tensor(running_var).value_or(Tensor()), momentum, eps,
                       c10::make_intrusive<SharedRanks>(ranks)};
     TORCH_CHECK(input->dim() >= 2, "batch normalization needs [batch, channels, ...], found ", input->sizes());
     TORCH_CHECK(input->size(1) > 0, "batch normalization needs channels, found ", input->sizes());
     for (const Tensor* values : {weight, bias, running_mean, running_var}) {
-      TORCH_CHECK(values == nullptr || (values->dim() == 1 && values->size(0) == input->size(1)), "batch normalization of ",
-                  input->sizes(), " needs [", input->size(1), "] per channel, found ", values == nullptr ? at::IntArrayRef{} : values->sizes());
+      const bool fits = values == nullptr || (values->dim() == 1 && values->size(0) == input->size(1));
+      TORCH_CHECK(fits, "batch normalization of ", input->sizes(), " needs weights and statistics of shape [",
+                  input->size(1), "], found ", values->sizes());
     }
-    const auto optional = [](const Tensor* tensor) { return tensor == nullptr ? std::nullopt : std::make_optional(*tensor); };
-    *output = new Tensor(SyncBatchNorm::apply(*input, optional(weight), optional(bias), layer));
+    *output = new Tensor(
+        SyncBatchNorm::apply(*input, dingo::optional_tensor(weight), dingo::optional_tensor(bias), layer));
   });
 }
 

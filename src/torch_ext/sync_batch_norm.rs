@@ -81,12 +81,14 @@ extern "C" fn drop_ranks(context: *mut c_void) {
     drop(unsafe { Box::from_raw(context.cast::<SharedRanks>()) });
 }
 
-/// Normalizes `input` of shape `[batch, channels, ...]` by the mean and variance over all ranks' batches (training mode), then
-/// applies weight and bias. The running statistics move by `momentum` towards the global ones, to the same bits on all ranks.
-/// Counts may differ between ranks, and a rank may have no rows at all; it still has to call, and to run its backward.
+/// Normalizes `input` of shape `[batch, channels, ...]` by the mean and variance over all ranks' batches (training
+/// mode), then applies weight and bias. The running statistics move by `momentum` towards the global ones, to the same
+/// bits on all ranks. Counts may differ between ranks, and a rank may have no rows at all; it still has to call, and to
+/// run its backward.
 ///
 /// The gradients of weight and bias are those of this rank's rows, to be summed over ranks like every other gradient.
-/// Half-precision input is normalized in single precision. `num_batches_tracked` and evaluation are the layer's business.
+/// Half-precision input is normalized in single precision. `num_batches_tracked` and evaluation are the layer's
+/// business.
 ///
 /// # Errors
 /// Shapes that do not fit, fewer than two values per channel over all ranks, or a collective that failed.

@@ -14,8 +14,8 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 /// Set for the ranks that [`on_ranks`] starts.
 const WORKER: &str = "DINGO_TEST_WORKER";
 
-/// `mpirun` for this many ranks, also as root and on a machine with fewer cores; the program and its arguments are to be
-/// added. One thread per rank, so that ranks do not fight for cores.
+/// `mpirun` for this many ranks, also as root and on a machine with fewer cores; the program and its arguments are to
+/// be added. One thread per rank, so that ranks do not fight for cores.
 pub fn mpirun(ranks: usize) -> Command {
     let mut command = Command::new("mpirun");
     command.args(["-np", &ranks.to_string()]).env("OMP_NUM_THREADS", "1");
@@ -48,8 +48,8 @@ impl Ended {
     }
 }
 
-/// Runs a command to its end; `meanwhile` is called some ten times a second with its process id. Fails when it does not end
-/// within [`PATIENCE`].
+/// Runs a command to its end; `meanwhile` is called some ten times a second with its process id. Fails when it does not
+/// end within [`PATIENCE`].
 pub fn run_with(mut command: Command, mut meanwhile: impl FnMut(u32)) -> Ended {
     // Into files: a full pipe would block the job.
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -131,5 +131,6 @@ pub fn on_ranks(test: &str, numbers: &[usize], body: impl FnOnce(&World)) {
             "{test} on {ranks} ranks: {}",
             ended.output()
         );
+        println!("{}", ended.stdout);
     }
 }
