@@ -18,6 +18,10 @@ fn main() {
             .include(include.join("torch/csrc/api/include"))
             .include("src/torch_ext")
             .flag("-Wno-unused-parameter")
+            // Kernels round alike for every instruction set, and their loops of square roots vectorize.
+            .flag("-ffp-contract=off")
+            .flag("-fno-math-errno")
+            .flag("-fno-trapping-math")
             .opt_level(3)
             .files(&sources)
             .compile("dingo_torch_ext");

@@ -1,1 +1,149 @@
-//! The command line.
+//! The command line: parsed once, into what the program is to do.
+
+use clap::{Args, Parser, Subcommand};
+use std::path::{Path, PathBuf};
+
+/// Trains Dingo's gravitational-wave posterior networks, data-parallel under MPI.
+///
+/// Start one process per rank with mpirun or srun:  mpirun -np 8 dingo-spmd settings.yaml
+///
+/// Exit status: 0 all stages are complete; 2 bad settings or input; 3 stopped at a limit, with a checkpoint from which
+/// the same command goes on; 1 anything else.
+#[derive(Debug, Parser)]
+#[command(
+    name = "dingo-spmd",
+    version,
+    args_conflicts_with_subcommands = true,
+    arg_required_else_help = true
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    #[command(flatten)]
+    pub train: TrainArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Measure how many samples per second one thread of the data pipeline makes
+    BenchData(BenchDataArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct TrainArgs {
+    /// Settings file, as dingo_train takes it; may be left out when a run is resumed
+    #[arg(value_name = "SETTINGS")]
+    pub settings: Option<PathBuf>,
+
+    /// The same, as dingo_train spells it
+    #[arg(
+        long = "settings_file",
+        visible_alias = "settings-file",
+        value_name = "SETTINGS",
+        conflicts_with = "settings"
+    )]
+    pub settings_file: Option<PathBuf>,
+
+    /// Folder for checkpoints and history; one that holds model_latest.pt is resumed [default: a folder beside the
+    /// settings file, named after it]
+    #[arg(long, alias = "train_dir", value_name = "DIR")]
+    pub train_dir: Option<PathBuf>,
+
+    /// Go on from this checkpoint instead of the train dir's model_latest.pt
+    #[arg(long, value_name = "FILE")]
+    pub checkpoint: Option<PathBuf>,
+
+    /// Shell command to run once all stages are complete
+    #[arg(long, alias = "exit_command", value_name = "CMD")]
+    pub exit_command: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct BenchDataArgs {
+    /// Settings file whose `data` section and first stage are measured
+    pub settings: PathBuf,
+
+    /// How long to measure
+    #[arg(long, default_value_t = 10.0)]
+    pub seconds: f64,
+
+    /// Samples a batch [default: the first stage's batch_size]
+    #[arg(long)]
+    pub batch_size: Option<usize>,
+}
+
+/// The command line cannot be carried out as it stands.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct UsageError(pub String);
+
+impl TrainArgs {
+    /// The settings file under either spelling.
+    pub fn settings_path(&self) -> Option<&Path> {
+        self.settings.as_deref().or(self.settings_file.as_deref())
+    }
+
+    /// Where the run lives: `--train-dir`, else a folder named after the settings file beside it, else the
+    /// checkpoint's own folder.
+    pub fn resolve_train_dir(&self) -> Result<PathBuf, UsageError> {
+        if let Some(folder) = &self.train_dir {
+            return Ok(folder.clone());
+        }
+        if let Some(settings) = self.settings_path() {
+            let folder = settings.with_extension("");
+            if folder == settings {
+                return Err(UsageError(format!(
+                    "{}: a settings file without an extension names no train dir: give --train-dir",
+                    settings.display()
+                )));
+            }
+            return Ok(folder);
+        }
+        let parent = self.checkpoint.as_deref().and_then(Path::parent);
+        match parent {
+            Some(folder) if folder.as_os_str().is_empty() => Ok(PathBuf::from(".")),
+            Some(folder) => Ok(folder.to_path_buf()),
+            None => Err(UsageError(
+                "give a settings file, or --train-dir or --checkpoint of a run to resume".into(),
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn train_args(arguments: &[&str]) -> TrainArgs {
+        Cli::try_parse_from([&["dingo-spmd"], arguments].concat())
+            .expect("a valid command line")
+            .train
+    }
+
+    #[test]
+    fn train_dir_defaults_to_a_folder_named_after_the_settings_file() {
+        let folder = |arguments: &[&str]| train_args(arguments).resolve_train_dir().map_err(|e| e.to_string());
+        assert_eq!(folder(&["runs/npe.yaml"]), Ok("runs/npe".into()));
+        assert_eq!(folder(&["npe.yaml", "--train-dir", "there"]), Ok("there".into()));
+        assert_eq!(
+            folder(&["--checkpoint", "runs/npe/model_010.pt"]),
+            Ok("runs/npe".into())
+        );
+        assert_eq!(folder(&["--checkpoint", "model_010.pt"]), Ok(".".into()));
+        assert!(folder(&["npe"]).is_err_and(|e| e.contains("--train-dir")));
+        assert!(folder(&["--exit-command", "true"]).is_err_and(|e| e.contains("settings file")));
+    }
+
+    #[test]
+    fn dingo_train_spellings_are_understood() {
+        let arguments = train_args(&["--settings_file", "a.yaml", "--train_dir", "b", "--exit_command", "c"]);
+        assert_eq!(arguments.settings_path(), Some(Path::new("a.yaml")));
+        assert_eq!(arguments.train_dir.as_deref(), Some(Path::new("b")));
+        assert_eq!(arguments.exit_command.as_deref(), Some("c"));
+    }
+
+    #[test]
+    fn two_settings_files_are_refused() {
+        assert!(Cli::try_parse_from(["dingo-spmd", "a.yaml", "--settings_file", "b.yaml"]).is_err());
+    }
+}

@@ -20,4 +20,8 @@ pub mod checkpoint;
 
 pub mod train;
 
+pub mod bench;
+
 pub mod cli;
+
+pub mod program;

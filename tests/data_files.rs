@@ -1,7 +1,10 @@
 //! Dingo's data files, read and compared with what Dingo reads from them, and files that must be refused.
 
 use dingo_spmd::data::{train_test_split, AsdDataset, WaveformDataset};
+use dingo_spmd::gw::noise_curve::NoiseCurve;
 use dingo_spmd::settings::{DataSettings, DomainUpdate};
+use hdf5_metno::types::VarLenUnicode;
+use num_complex::{Complex32, Complex64};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use tch::{Kind, Tensor};
@@ -45,6 +48,7 @@ fn settings_of_case(case: &Path) -> DataSettings {
     let update = data.get("domain_update").map(|update| DomainUpdate {
         f_min: update["f_min"].as_f64(),
         f_max: update["f_max"].as_f64(),
+        delta_f: None,
     });
     let mut settings = data_settings(
         update,
@@ -159,4 +163,162 @@ fn asds_are_dingos() {
             }
         }
     }
+}
+
+/// A copy of the `toy` dataset, changed.
+fn toy_rewritten(change: impl Fn(&hdf5_metno::File) -> hdf5_metno::Result<()>) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("waveform_dataset.hdf5");
+    std::fs::copy("tests/cases/toy/waveform_dataset.hdf5", &path).unwrap();
+    let file = hdf5_metno::File::open_rw(&path).unwrap();
+    change(&file).unwrap();
+    file.close().unwrap();
+    (folder, path)
+}
+
+fn rewrite_polarizations(
+    file: &hdf5_metno::File,
+    write: impl Fn(&str, &[Complex64]) -> hdf5_metno::Result<()>,
+) -> hdf5_metno::Result<()> {
+    for key in ["polarizations/h_plus", "polarizations/h_cross"] {
+        let values = file.dataset(key)?.read_raw::<Complex64>()?;
+        file.unlink(key)?;
+        write(key, &values)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn types_and_layouts_do_not_matter() {
+    let shape = [240, 513];
+    let single = toy_rewritten(|file| {
+        rewrite_polarizations(file, |key, values| {
+            let values: Vec<Complex32> = values
+                .iter()
+                .map(|z| Complex32::new(z.re as f32, z.im as f32))
+                .collect();
+            file.new_dataset::<Complex32>()
+                .shape(shape)
+                .create(key)?
+                .write_raw(&values)
+        })
+    });
+    let chunked = toy_rewritten(|file| {
+        rewrite_polarizations(file, |key, values| {
+            let builder = file.new_dataset::<Complex64>().chunk([16, 100]).deflate(4).shape(shape);
+            builder.create(key)?.write_raw(values)
+        })
+    });
+    let all: Vec<usize> = (0..240).rev().collect();
+    let update = DomainUpdate {
+        f_min: Some(30.0),
+        f_max: Some(100.0),
+        delta_f: None,
+    };
+    let settings = data_settings(Some(update), None);
+    let original = WaveformDataset::open(Path::new("tests/cases/toy/waveform_dataset.hdf5"), &settings, true).unwrap();
+    let expected = original.polarizations(&all).unwrap();
+    assert_eq!(expected.plus.size(), [240, 401]);
+    assert_eq!(expected.plus.narrow(1, 0, 120).abs().max().double_value(&[]), 0.0);
+    for (_folder, path) in [single, chunked] {
+        for on_disk in [true, false] {
+            let dataset = WaveformDataset::open(&path, &settings, on_disk).unwrap();
+            let polarizations = dataset.polarizations(&all).unwrap();
+            assert_eq!(polarizations.plus, expected.plus);
+            assert_eq!(polarizations.cross, expected.cross);
+        }
+    }
+}
+
+#[test]
+fn parameters_of_any_number_type_are_read() {
+    #[derive(hdf5_metno::H5Type, Clone)]
+    #[repr(C)]
+    struct Row {
+        chirp_mass: f32,
+        label: hdf5_metno::types::FixedAscii<4>,
+        count: i16,
+        mass_ratio: f64,
+    }
+    let (_folder, path) = toy_rewritten(|file| {
+        file.unlink("parameters")?;
+        let label = hdf5_metno::types::FixedAscii::from_ascii("abc").unwrap();
+        let row = |i: i16| Row {
+            chirp_mass: 1.1 * f32::from(i),
+            label,
+            count: -i,
+            mass_ratio: 0.1 * f64::from(i),
+        };
+        let rows: Vec<Row> = (0..240).map(row).collect();
+        file.new_dataset::<Row>()
+            .shape([240])
+            .create("parameters")?
+            .write_raw(&rows)
+    });
+    let dataset = WaveformDataset::open(&path, &data_settings(None, None), true).unwrap();
+    assert_eq!(dataset.parameter_names(), ["chirp_mass", "count", "mass_ratio"]);
+    let value = |name: &str| dataset.parameter(name).unwrap()[3];
+    assert_eq!(value("chirp_mass"), f64::from(1.1f32 * 3.0));
+    assert_eq!(value("count"), -3.0);
+    assert_eq!(
+        value("mass_ratio"),
+        f64::from((0.1f64 * 3.0) as f32),
+        "rounded to single precision"
+    );
+    assert!(dataset.parameter("label").is_none());
+}
+
+#[test]
+fn whitening_without_an_svd_is_undone() {
+    let settings = data_settings(None, None);
+    let open = |path: &Path| WaveformDataset::open(path, &settings, true).unwrap();
+    let original = open(Path::new("tests/cases/toy/waveform_dataset.hdf5"));
+    let curve = NoiseCurve::by_file_name("aLIGO_ZERO_DET_high_P_asd.txt").unwrap();
+    let asd = curve.on_domain(original.domain()).unwrap();
+    let (_folder, path) = toy_rewritten(|file| {
+        rewrite_polarizations(file, |key, values| {
+            let whitened: Vec<Complex64> = values.iter().zip(asd.iter().cycle()).map(|(z, asd)| z / asd).collect();
+            file.new_dataset::<Complex64>()
+                .shape([240, 513])
+                .create(key)?
+                .write_raw(&whitened)
+        })?;
+        let text = file.attr("settings")?.read_scalar::<VarLenUnicode>()?;
+        let text = text.replace(
+            "'compression': 'None'",
+            "'compression': {'whitening': 'aLIGO_ZERO_DET_high_P_asd.txt'}",
+        );
+        file.delete_attr("settings")?;
+        let text: VarLenUnicode = text.parse().unwrap();
+        file.new_attr::<VarLenUnicode>().create("settings")?.write_scalar(&text)
+    });
+    let expected = original.polarizations(&[5, 2]).unwrap().plus.view_as_real();
+    let ours = open(&path).polarizations(&[5, 2]).unwrap().plus.view_as_real();
+    assert!(difference(&ours, &expected) < 1e-6);
+}
+
+#[test]
+fn many_threads_read_the_same_batches() {
+    let case = Path::new("tests/cases/npe");
+    let dataset = WaveformDataset::open(&case.join("waveform_dataset.hdf5"), &settings_of_case(case), true).unwrap();
+    let batch = |seed: usize| -> Vec<usize> { (0..64).map(|i| (i * 61 + seed * 17) % 4096).collect() };
+    let expected: Vec<Tensor> = (0..8)
+        .map(|seed| dataset.polarizations(&batch(seed)).unwrap().cross)
+        .collect();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            let (dataset, expected) = (&dataset, expected.iter().map(Tensor::shallow_clone).collect::<Vec<_>>());
+            scope.spawn(move || {
+                for (seed, expected) in expected.iter().enumerate() {
+                    assert_eq!(dataset.polarizations(&batch(seed)).unwrap().cross, *expected);
+                }
+            });
+        }
+    });
+    assert!(dataset
+        .polarizations(&[4096])
+        .unwrap_err()
+        .to_string()
+        .contains("sample 4096"));
+    assert_eq!(dataset.polarizations(&[]).unwrap().plus.size(), [0, 1601]);
 }

@@ -1,19 +1,33 @@
-//! `tests/cases/physics.json`: detectors, sidereal times and priors as bilby and LAL compute them.
+//! `tests/cases/physics.json`, and that of the folder `DINGO_CASES` if there is one: detectors, sidereal times and priors
+//! as bilby and LAL compute them.
 
 use dingo_spmd::gw::detector::Detector;
 use dingo_spmd::gw::prior::Prior;
 use dingo_spmd::gw::time::greenwich_mean_sidereal_time;
 use serde_json::Value;
+use std::path::Path;
 
-fn reference() -> Value {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases/physics.json");
-    let text = std::fs::read_to_string(path).unwrap();
-    // Python's json writes infinities bare, which JSON does not know.
+/// The reference files, parsed.
+fn references() -> Vec<Value> {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/physics.json");
+    let further = std::env::var_os("DINGO_CASES").map(|folder| Path::new(&folder).join("physics.json"));
+    let paths = std::iter::once(own).chain(further.filter(|path| path.exists()));
+    paths
+        .map(|path| parse(&std::fs::read_to_string(path).unwrap()))
+        .collect()
+}
+
+/// Parses what Python's json wrote: it leaves infinities bare, which JSON does not know.
+fn parse(text: &str) -> Value {
     serde_json::from_str(&text.replace("-Infinity", "\"-inf\"").replace(" Infinity", " \"inf\"")).unwrap()
 }
 
-fn entries(reference: &Value, key: &str) -> Vec<Value> {
-    let entries = reference[key].as_array().unwrap().clone();
+/// All entries of a list, of all references.
+fn entries(key: &str) -> Vec<Value> {
+    let lists = references()
+        .into_iter()
+        .map(|reference| reference[key].as_array().unwrap().clone());
+    let entries: Vec<Value> = lists.flatten().collect();
     assert!(!entries.is_empty());
     entries
 }
@@ -42,7 +56,7 @@ fn assert_close(what: &str, value: f64, expected: f64, tolerance: f64) {
 
 #[test]
 fn sidereal_times_are_lals() {
-    for entry in entries(&reference(), "detector_response") {
+    for entry in entries("detector_response") {
         let gps = number(&entry["gps"]);
         assert_close(
             &format!("GPS {gps}"),
@@ -55,10 +69,11 @@ fn sidereal_times_are_lals() {
 
 #[test]
 fn detectors_stand_where_bilby_puts_them() {
-    let reference = reference();
-    let detectors = reference["detectors"].as_object().unwrap();
-    assert!(!detectors.is_empty());
-    for (name, expected) in detectors {
+    let references = references();
+    for (name, expected) in references
+        .iter()
+        .flat_map(|reference| reference["detectors"].as_object().unwrap())
+    {
         let detector = Detector::by_name(name).unwrap();
         assert_eq!(&detector.name, name);
         for (i, expected) in numbers(&expected["vertex"]).into_iter().enumerate() {
@@ -74,7 +89,7 @@ fn detectors_stand_where_bilby_puts_them() {
 
 #[test]
 fn antenna_patterns_and_time_delays_are_bilbys() {
-    for entry in entries(&reference(), "detector_response") {
+    for entry in entries("detector_response") {
         let name = text(&entry["detector"]);
         let detector = Detector::by_name(name).unwrap();
         let [gps, ra, dec, psi] = ["gps", "ra", "dec", "psi"].map(|key| number(&entry[key]));
@@ -112,7 +127,7 @@ fn rescale_tolerance(expression: &str, prior: &Prior, expected: f64) -> f64 {
 
 #[test]
 fn priors_rescale_as_bilbys() {
-    for entry in entries(&reference(), "priors") {
+    for entry in entries("priors") {
         let expression = text(&entry["expression"]);
         let prior = Prior::parse("parameter", expression).unwrap();
         let (minimum, maximum) = prior.bounds();

@@ -25,6 +25,15 @@ pub enum CheckpointError {
 }
 
 impl CheckpointError {
+    /// What stands at a key is not what it must be, by the verdict of whoever uses it.
+    pub fn invalid(path: &Path, key: impl Into<String>, message: impl Into<String>) -> Self {
+        CheckpointError::Key {
+            path: path.to_owned(),
+            key: key.into(),
+            message: message.into(),
+        }
+    }
+
     /// True if the file to be read is at fault, false if writing failed.
     pub fn is_bad_input(&self) -> bool {
         !matches!(self, CheckpointError::Write { .. })

@@ -36,6 +36,11 @@ fn object_from_number(number: &Number) -> Object {
 }
 
 impl Object {
+    /// As a settings tree, `None` where it holds what has no place in one.
+    pub fn to_value(&self) -> Option<Value> {
+        self.shallow_clone().into_value().ok()
+    }
+
     /// As a settings tree; tuples become sequences. Bytes, tensors and ints beyond 64 bits have no place in one.
     pub(super) fn into_value(self) -> Result<Value, Flaw> {
         Ok(match self {

@@ -9,7 +9,7 @@ use super::DataError;
 use crate::gw::domain::UniformFrequencyDomain;
 use num_complex::Complex64;
 use std::sync::Mutex;
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 /// The linear map from stored rows to waveforms of `bins` frequency bins, zero below `min_index`.
 pub(super) struct Decompression {
@@ -40,42 +40,43 @@ impl Decompression {
     }
 
     /// Waveforms `[rows, bins]`, complex64, from `rows` stored rows of (re, im) pairs.
-    pub fn apply(&self, mut stored: Vec<f32>, rows: usize) -> Result<Tensor, DataError> {
-        let weights = match &self.kind {
+    pub fn apply(&self, stored: Vec<f32>, rows: usize) -> Result<Tensor, DataError> {
+        let pairs = match &self.kind {
             // A poisoned lock cannot have left the handle half-changed.
-            DecompressionKind::Basis(weights) => weights.lock().unwrap_or_else(|e| e.into_inner()).shallow_clone(),
-            DecompressionKind::Scale(scale) => {
-                self.blank_below_f_min(&mut stored, Some(scale));
-                return Ok(self.complex(&Tensor::f_from_slice(&stored)?, rows)?);
+            DecompressionKind::Basis(weights) => {
+                let weights = weights
+                    .lock()
+                    .unwrap_or_else(|poisoned| poisoned.into_inner())
+                    .shallow_clone();
+                self.expand(&stored, rows as i64, &weights)?
             }
-            DecompressionKind::None => {
-                self.blank_below_f_min(&mut stored, None);
-                return Ok(self.complex(&Tensor::f_from_slice(&stored)?, rows)?);
-            }
+            DecompressionKind::Scale(scale) => self.blank_below_f_min(stored, Some(scale))?,
+            DecompressionKind::None => self.blank_below_f_min(stored, None)?,
         };
-        let rows = rows as i64;
-        let (width, blank) = (2 * self.bins as i64, 2 * self.min_index as i64);
-        let coefficients = Tensor::f_from_slice(&stored)?.f_view([rows, -1])?;
-        let waveforms = Tensor::f_empty([rows, width], (Kind::Float, tch::Device::Cpu))?;
-        let _ = waveforms.f_narrow(1, 0, blank)?.f_zero_()?;
-        let _ = coefficients.f_mm_out(&waveforms.f_narrow(1, blank, width - blank)?, &weights)?;
-        Ok(self.complex(&waveforms, rows as usize)?)
+        let pairs = pairs.f_view([rows as i64, self.bins as i64, 2])?;
+        Ok(pairs.f_view_as_complex()?)
     }
 
-    fn blank_below_f_min(&self, stored: &mut [f32], scale: Option<&[f32]>) {
+    /// The product of coefficients and weights, written into the bins from f_min on.
+    fn expand(&self, coefficients: &[f32], rows: i64, weights: &Tensor) -> Result<Tensor, tch::TchError> {
+        let (width, blank) = (2 * self.bins as i64, 2 * self.min_index as i64);
+        let coefficients = Tensor::f_from_slice(coefficients)?.f_view([rows, weights.size()[0]])?;
+        let waveforms = Tensor::f_empty([rows, width], (Kind::Float, Device::Cpu))?;
+        let _ = waveforms.f_narrow(1, 0, blank)?.f_zero_()?;
+        let _ = coefficients.f_mm_out(&waveforms.f_narrow(1, blank, width - blank)?, weights)?;
+        Ok(waveforms)
+    }
+
+    /// Waveforms that were stored whole: zero below f_min, multiplied by `scale` where there is one.
+    fn blank_below_f_min(&self, mut stored: Vec<f32>, scale: Option<&Vec<f32>>) -> Result<Tensor, tch::TchError> {
         for row in stored.chunks_exact_mut(2 * self.bins) {
             row[..2 * self.min_index].fill(0.0);
-            if let Some(scale) = scale {
-                for (pair, factor) in row.chunks_exact_mut(2).zip(scale) {
-                    pair[0] *= factor;
-                    pair[1] *= factor;
-                }
+            for (pair, factor) in row.chunks_exact_mut(2).zip(scale.into_iter().flatten()) {
+                pair[0] *= factor;
+                pair[1] *= factor;
             }
         }
-    }
-
-    fn complex(&self, pairs: &Tensor, rows: usize) -> Result<Tensor, tch::TchError> {
-        pairs.f_view([rows as i64, self.bins as i64, 2])?.f_view_as_complex()
+        Tensor::f_from_slice(&stored)
     }
 }
 

@@ -12,4 +12,13 @@ pub enum DataError {
     /// libtorch refused an operation, such as an allocation.
     #[error(transparent)]
     Torch(#[from] tch::TchError),
+    /// A batch could not be made.
+    #[error("data pipeline: {0}")]
+    Compute(String),
+}
+
+impl From<crate::torch_ext::strain::ShapeError> for DataError {
+    fn from(error: crate::torch_ext::strain::ShapeError) -> DataError {
+        DataError::Compute(error.to_string())
+    }
 }

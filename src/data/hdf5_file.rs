@@ -52,6 +52,10 @@ impl DataFile {
                 file,
                 path: path.to_owned(),
             }),
+            Err(error) if innermost(&error).contains("lock") => Err(fail(format!(
+                "is being written, or lies on a file system without locks (then HDF5_USE_FILE_LOCKING=FALSE helps): {}",
+                innermost(&error)
+            ))),
             Err(error) if starts_like_hdf5(path) => Err(fail(format!(
                 "is a damaged or truncated HDF5 file of {length} bytes: {}",
                 innermost(&error)

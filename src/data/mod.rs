@@ -2,19 +2,32 @@
 
 mod asd_dataset;
 mod decompression;
+mod draws;
 mod embedding_svd;
 mod error;
 mod hdf5_file;
+mod loader;
 mod local_copy;
+mod pipeline;
+mod prefetch;
 mod python_literal;
+pub mod random;
 mod split;
+mod standardization;
+pub mod throughput;
+mod transforms;
 mod waveform_dataset;
 
 pub use asd_dataset::AsdDataset;
+pub use draws::{AsdDraws, Draws, Sampler};
 pub use embedding_svd::{build_embedding_svd, DetectorWaveforms, Share, SingleRank, SumOverRanks, SvdBasis};
 pub use error::DataError;
+pub use loader::{share_of, EpochBatches, Loader, LoaderOptions};
 pub use local_copy::copy_to_node;
+pub use pipeline::{Intermediates, Pipeline};
 pub use split::{train_test_split, TrainTestSplit};
+pub use standardization::standardization;
+pub use transforms::{Cropping, DetectorNetwork, ExtrinsicPrior};
 pub use waveform_dataset::{Polarizations, WaveformDataset};
 
 use tch::Tensor;

@@ -7,7 +7,7 @@ use std::f64::consts::PI;
 const SPEED_OF_LIGHT: f64 = 299_792_458.0;
 const GRAVITATIONAL_CONSTANT: f64 = 6.674_3e-11;
 const STEFAN_BOLTZMANN: f64 = 5.670_374_419e-8;
-const METERS_PER_MEGAPARSEC: f64 = 3.085_677_581_491_367_3e22;
+const METERS_PER_MEGAPARSEC: f64 = 3.085_677_581_491_367e22;
 /// Boltzmann's constant in eV/K.
 const BOLTZMANN: f64 = 8.617_333_262_145_179e-5;
 
@@ -29,6 +29,7 @@ pub struct Cosmology {
     photons: f64,
     dark_energy: f64,
     neutrinos: Neutrinos,
+    quadrature: Quadrature,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -132,6 +133,7 @@ impl Cosmology {
                     .map(|mass| mass / neutrino_energy)
                     .collect(),
             },
+            quadrature: Quadrature::new(),
         };
         cosmology.dark_energy =
             1.0 - cosmology.matter - cosmology.photons * (1.0 + cosmology.neutrinos.density_over_photons(0.0));
@@ -150,7 +152,7 @@ impl Cosmology {
         // In ln(1 + z) the integrand is smooth enough for one panel per unit at any redshift.
         let end = z.ln_1p();
         let integrand = |log_scale: f64| log_scale.exp() / self.expansion_rate(log_scale.exp_m1());
-        self.hubble_distance * Quadrature::new().integrate(0.0, end, 1 + end as usize, integrand)
+        self.hubble_distance * self.quadrature.integrate(0.0, end, 1 + end as usize, integrand)
     }
 
     /// Luminosity distance (Mpc) of redshift `z`.

@@ -316,4 +316,19 @@ mod tests {
             assert!((distance / TRIANGLE_ARM_LENGTH - 1.0).abs() < 0.01, "{distance}");
         }
     }
+
+    /// Expected values: bilby's `antenna_response` (plus) at GPS 1126259462, for those that physics.json does not have.
+    #[test]
+    fn further_detectors_are_bilbys() {
+        let gmst = crate::gw::time::greenwich_mean_sidereal_time(1_126_259_462.0);
+        for (name, expected) in [
+            ("A1", -0.7028567859954973),
+            ("CE", 0.30197603961145725),
+            ("GEO600", -0.13290978954815336),
+            ("NEMO", 0.39517228296089657),
+        ] {
+            let (plus, _) = Detector::by_name(name).unwrap().antenna_pattern(1.0, 0.3, 0.7, gmst);
+            assert!((plus - expected).abs() < 1e-9, "{name}: {plus}");
+        }
+    }
 }

@@ -101,8 +101,7 @@ impl UniformFrequencyDomain {
     /// A narrower range on the same grid. Errors when outside the present range or off the grid.
     pub fn update(&self, f_min: Option<f64>, f_max: Option<f64>) -> Result<UniformFrequencyDomain, DomainError> {
         let (f_min, f_max) = (f_min.unwrap_or(self.f_min), f_max.unwrap_or(self.f_max));
-        // Negated, so that NaN fails too.
-        if !(f_min < f_max) {
+        if f_min >= f_max || f_min.is_nan() || f_max.is_nan() {
             return Err(DomainError::EmptyRange { f_min, f_max });
         }
         if !(self.f_min <= f_min && f_max <= self.f_max) {

@@ -8,6 +8,7 @@ pub(super) use special::{beta_cdf, gamma_cdf, ln_gamma, normal_cdf, normal_quant
 const ORDER: usize = 16;
 
 /// Gauss-Legendre quadrature, exact for polynomials of degree 31.
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Quadrature {
     /// Node and weight on [-1, 1].
     nodes: [(f64, f64); ORDER],

@@ -12,7 +12,7 @@ mod dense_residual_net;
 mod dropout;
 mod embedding;
 mod error;
-mod flow;
+mod flows;
 mod init;
 mod layer_norm;
 mod linear;
@@ -30,8 +30,8 @@ pub use dense_residual_net::{DenseResidualNet, DenseResidualNetConfig};
 pub use dropout::Dropout;
 pub use embedding::{EmbeddingNet, StrainEmbedding};
 pub use error::NnError;
-pub use flow::{
-    neural_spline_flow, CompositeTransform, Flow, FlowWrapper, LuLinear, PiecewiseRationalQuadraticCdf,
+pub use flows::{
+    neural_spline_flow, CompositeTransform, CouplingMask, Flow, FlowWrapper, LuLinear, PiecewiseRationalQuadraticCdf,
     PiecewiseRationalQuadraticCoupling, RandomPermutation, RationalQuadraticSpline, SplineParameters, StandardNormal,
     Transform,
 };

@@ -108,10 +108,12 @@ impl ModuleState {
     /// Freezes or unfreezes every parameter whose name contains `part` (such as `layers_rb`, the first layer of the
     /// embedding); gives their number.
     pub fn set_requires_grad(&self, part: &str, requires_grad: bool) -> usize {
-        let chosen = self.named_parameters().filter(|(name, _)| name.contains(part));
-        chosen
-            .map(|(_, tensor)| tensor.set_requires_grad(requires_grad))
-            .count()
+        let mut count = 0;
+        for (_, tensor) in self.named_parameters().filter(|(name, _)| name.contains(part)) {
+            let _ = tensor.set_requires_grad(requires_grad);
+            count += 1;
+        }
+        count
     }
 
     /// Number of trainable scalars.

@@ -12,15 +12,30 @@ pub struct Difference {
     pub there: Option<Value>,
 }
 
+impl Difference {
+    /// The value in the first place, for messages.
+    pub fn shown_here(&self) -> String {
+        shown(&self.here)
+    }
+
+    /// The value in the second place, for messages.
+    pub fn shown_there(&self) -> String {
+        shown(&self.there)
+    }
+}
+
+fn shown(value: &Option<Value>) -> String {
+    value.as_ref().map_or("absent".into(), super::section::shown)
+}
+
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let shown = |value: &Option<Value>| value.as_ref().map_or("absent".into(), super::section::shown);
         write!(
             f,
             "{}: {} here, {} there",
             self.key,
-            shown(&self.here),
-            shown(&self.there)
+            self.shown_here(),
+            self.shown_there()
         )
     }
 }
@@ -83,10 +98,11 @@ impl TrainSettings {
 }
 
 impl LocalSettings {
-    /// What differs from other local settings, such as those in the train directory.
+    /// What differs from the local settings in a train directory, where a seed may have been recorded.
     pub fn differences(&self, other: &LocalSettings) -> Vec<Difference> {
         let mut differences = Vec::new();
         compare(Some(&self.raw), Some(&other.raw), "local", &mut differences);
+        differences.retain(|difference| !(difference.here.is_none() && difference.key == "local.seed"));
         differences
     }
 }

@@ -1,8 +1,27 @@
 //! What is known only once the data are read: the setters that complete the settings, typed fields and tree in step.
 
-use super::{SettingsError, Standardization, TrainSettings, Value};
+use super::{yaml, SettingsError, Standardization, TrainSettings, Value};
 
 impl TrainSettings {
+    /// The section of a stage as YAML.
+    pub fn stage_yaml(&self, stage: usize) -> String {
+        yaml::write(&self.raw["training"][format!("stage_{stage}")])
+    }
+
+    /// Takes the stages from number `first` on from `written`: what has not begun may still be changed, or added to.
+    pub fn take_later_stages(&mut self, written: &TrainSettings, first: usize) {
+        let first = first.min(self.stages.len());
+        self.stages.truncate(first);
+        self.stages.extend(written.stages.iter().skip(first).cloned());
+        if let Some(training) = self.raw["training"].as_mapping_mut() {
+            training.retain(|name, _| (0..first).any(|stage| *name == Value::from(format!("stage_{stage}"))));
+            for stage in first..self.stages.len() {
+                let name = format!("stage_{stage}");
+                training.insert(name.as_str().into(), written.raw["training"][&name].clone());
+            }
+        }
+    }
+
     /// Sets `data.standardization`.
     pub fn set_standardization(&mut self, standardization: &Standardization) {
         self.raw["data"]["standardization"] = standardization.to_value();
@@ -47,13 +66,11 @@ impl TrainSettings {
             }
             let below = stage.batch_size - remainder;
             let nearest = match below {
-                0 => format!("{world_size} is"),
-                _ => format!("{below} and {} are", below + world_size),
+                0 => format!("is {world_size}"),
+                _ => format!("are {below} and {}", below + world_size),
             };
-            let message = format!(
-                "found {}, which {world_size} ranks cannot share evenly; {nearest}",
-                stage.batch_size
-            );
+            let found = stage.batch_size;
+            let message = format!("found {found}, but {world_size} ranks must share it evenly; the nearest {nearest}");
             return Err(SettingsError::key(format!("training.stage_{n}.batch_size"), message));
         }
         Ok(())

@@ -1,8 +1,11 @@
 //! The `data` section.
 
 use super::keys;
-use super::section::{number_text, Section, ANY_NUMBER, BETWEEN_0_AND_1, NOT_NEGATIVE, PROBABILITY};
+use super::scalars::number_text;
+use super::section::{nearest, Section, ANY_NUMBER, BETWEEN_0_AND_1, NOT_NEGATIVE, PROBABILITY};
 use super::{SettingsError, Value};
+use crate::gw::detector::Detector;
+use crate::gw::prior::Prior;
 use indexmap::IndexMap;
 use std::path::PathBuf;
 
@@ -13,8 +16,8 @@ pub struct DataSettings {
     pub domain_update: Option<DomainUpdate>,
     pub svd_size_update: Option<usize>,
     pub detectors: Vec<String>,
-    /// Parameter name to bilby expression (or `default`, or a number as text): Dingo's extrinsic parameters, `default`
-    /// where the user gave none, then the user's other ones in their order.
+    /// Parameter name to bilby expression (or `default`, or a number as text), in the user's order. Extrinsic parameters
+    /// that are not here have Dingo's default prior.
     pub extrinsic_prior: IndexMap<String, String>,
     /// GPS seconds.
     pub ref_time: f64,
@@ -51,10 +54,33 @@ pub struct StrainCropping {
     pub independent_lower_upper: bool,
 }
 
-/// The parameters that Dingo always draws at training time.
-const EXTRINSIC_PARAMETERS: [&str; 5] = ["dec", "ra", "geocent_time", "psi", "luminosity_distance"];
+/// `default` asks for Dingo's default prior, where it has one for the parameter.
+const DEFAULT_PRIOR: &str = "default";
 
 impl DataSettings {
+    /// Whether the detectors exist and the priors parse.
+    pub(super) fn validate(&self) -> Result<(), SettingsError> {
+        for name in &self.detectors {
+            if Detector::expand(name).is_empty() {
+                let known = Detector::known_names();
+                let nearest = nearest(name, known.iter().copied()).unwrap_or_default();
+                let message = format!(
+                    "found '{name}', but known are {} (nearest: {nearest})",
+                    known.join(", ")
+                );
+                return Err(SettingsError::key("data.detectors", message));
+            }
+        }
+        for (name, expression) in &self.extrinsic_prior {
+            // Dingo takes no notice of `default` for a parameter that it has no default prior for.
+            if expression != DEFAULT_PRIOR {
+                let key = || format!("data.extrinsic_prior.{name}");
+                Prior::parse(name, expression).map_err(|error| SettingsError::key(key(), error.to_string()))?;
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn read(data: &mut Section) -> Result<Self, SettingsError> {
         data.check_keys(keys::DATA)?;
         let detectors = data.names("detectors", "detector names such as H1")?;
@@ -74,15 +100,15 @@ impl DataSettings {
                 .optional_child("domain_update")?
                 .map(DomainUpdate::read)
                 .transpose()?,
-            svd_size_update: match data.get("svd_size_update") {
-                None | Some(Value::Null) => None,
-                Some(_) => Some(data.size("svd_size_update", 1)?),
-            },
+            svd_size_update: data.optional_size("svd_size_update", 1)?,
             detectors,
             extrinsic_prior: read_extrinsic_prior(&data.child("extrinsic_prior")?)?,
             ref_time: data.number("ref_time", &NOT_NEGATIVE)?,
             inference_parameters,
-            context_parameters: read_context_parameters(data)?,
+            context_parameters: match data.get("context_parameters") {
+                None => Vec::new(),
+                Some(_) => data.names("context_parameters", "parameter names")?,
+            },
             random_strain_cropping: data
                 .optional_child("random_strain_cropping")?
                 .map(StrainCropping::read)
@@ -98,13 +124,10 @@ impl DataSettings {
 
 /// An expression may be given as text or, for a fixed value, as a number.
 fn read_extrinsic_prior(prior: &Section) -> Result<IndexMap<String, String>, SettingsError> {
-    let mut expressions: IndexMap<String, String> = EXTRINSIC_PARAMETERS
-        .iter()
-        .map(|name| (name.to_string(), "default".to_string()))
-        .collect();
+    let mut expressions = IndexMap::new();
     for name in prior.key_names()? {
         let expression = match prior.get(&name) {
-            Some(Value::String(text)) if text.eq_ignore_ascii_case("default") => "default".into(),
+            Some(Value::String(text)) if text.eq_ignore_ascii_case(DEFAULT_PRIOR) => DEFAULT_PRIOR.into(),
             Some(Value::String(text)) if !text.trim().is_empty() => text.clone(),
             Some(value @ Value::Number(_)) => number_text(value).unwrap_or_default(),
             _ => return Err(prior.wrong(&name, "a bilby prior expression, a number or the word default")),
@@ -112,18 +135,6 @@ fn read_extrinsic_prior(prior: &Section) -> Result<IndexMap<String, String>, Set
         expressions.insert(name, expression);
     }
     Ok(expressions)
-}
-
-fn read_context_parameters(data: &mut Section) -> Result<Vec<String>, SettingsError> {
-    if data.get("context_parameters").is_none() {
-        return Ok(Vec::new());
-    }
-    let names = data.names("context_parameters", "parameter names")?;
-    if !names.is_empty() {
-        let message = format!("found {names:?}: not supported yet (parameters as context); an empty list is allowed");
-        return Err(SettingsError::key(data.path("context_parameters"), message));
-    }
-    Ok(names)
 }
 
 impl DomainUpdate {

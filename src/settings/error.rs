@@ -12,14 +12,15 @@ pub enum SettingsError {
     #[error("{file}{}: {error}", line.map(|line| format!(", line {line}")).unwrap_or_default())]
     InFile {
         file: String,
-        line: Option<usize>,
+        line: Option<u64>,
         #[source]
         error: Box<SettingsError>,
     },
 }
 
 impl SettingsError {
-    pub(super) fn key(key: impl Into<String>, message: impl Into<String>) -> Self {
+    /// A mistake at a dotted key.
+    pub fn key(key: impl Into<String>, message: impl Into<String>) -> Self {
         SettingsError::Key {
             key: key.into(),
             message: message.into(),

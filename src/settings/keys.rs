@@ -230,6 +230,8 @@ pub const LOCAL: &[Known] = &[
     read("wandb"),
     not_needed("ddp_port", "the ranks find one another through MPI"),
     not_needed("torch_compile", "there is no Python to compile away"),
+    not_needed("use_wandb", "Dingo's examples have it, but Dingo does not read it"),
+    not_needed("wandb_api_key", "Dingo's examples have it, but Dingo does not read it"),
     not_needed("torch_compile_cache_dir", "there is no Python to compile away"),
     // Our own.
     read("seed"),
@@ -243,19 +245,17 @@ pub const RUNTIME_LIMITS: &[Known] = &[
     read("max_epochs_total"),
 ];
 
-const SUBMISSION: &str = "only the submission of HTCondor jobs reads it";
-
 pub const CONDOR: &[Known] = &[
     read("num_gpus"),
-    not_needed("num_cpus", SUBMISSION),
-    not_needed("memory_cpus", SUBMISSION),
-    not_needed("memory_gpus", SUBMISSION),
-    not_needed("request_disk", SUBMISSION),
-    not_needed("requirements", SUBMISSION),
-    not_needed("extra_submit_lines", SUBMISSION),
-    not_needed("bid", SUBMISSION),
-    not_needed("arguments", SUBMISSION),
-    not_needed("executable", SUBMISSION),
+    read("num_cpus"),
+    read("memory_cpus"),
+    read("memory_gpus"),
+    read("request_disk"),
+    read("requirements"),
+    read("extra_submit_lines"),
+    read("bid"),
+    read("arguments"),
+    read("executable"),
 ];
 
 /// All sections by the name a message gives them, to say where a misplaced key belongs.

@@ -1,7 +1,7 @@
 //! The `local` section: where and how long, never what. Written to `local_settings.yaml` in the train directory.
 
 use super::keys;
-use super::section::{Origin, Section, ANY_NUMBER, POSITIVE};
+use super::section::{Origin, Section, NOT_NEGATIVE, POSITIVE};
 use super::{in_file, read_document, yaml, SettingsError, Value};
 use std::path::{Path, PathBuf};
 
@@ -77,11 +77,37 @@ impl LocalSettings {
         yaml::write(&self.raw)
     }
 
+    /// Records the seed that was drawn because none was given.
+    pub fn set_seed(&mut self, seed: u64) {
+        self.raw["seed"] = Value::from(seed);
+        self.seed = Some(seed);
+    }
+
+    /// Whether `num_gpus` was given, rather than 1 by default.
+    pub fn num_gpus_is_given(&self) -> bool {
+        let in_condor = self.raw.get("condor").and_then(|condor| condor.get("num_gpus"));
+        self.raw
+            .get("num_gpus")
+            .or(in_condor)
+            .is_some_and(|num_gpus| !num_gpus.is_null())
+    }
+
     /// Threads that prepare batches on each of `world_size` ranks: `data_threads`, else Dingo's `num_workers` shared out
     /// and rounded up, at least 1. `None`: neither was given.
     pub fn data_threads_per_rank(&self, world_size: usize) -> Option<usize> {
         let shared_out = |workers: usize| workers.div_ceil(world_size.max(1)).max(1);
         self.data_threads.or(self.num_workers.map(shared_out))
+    }
+
+    /// Records a seed that was drawn.
+    pub fn set_seed(&mut self, seed: u64) {
+        self.seed = Some(seed);
+        self.raw["seed"] = Value::from(seed);
+    }
+
+    /// Size of a gradient bucket in bytes.
+    pub fn bucket_bytes(&self) -> usize {
+        (self.bucket_size_mb * f64::from(1 << 20)) as usize
     }
 
     fn read(local: &mut Section) -> Result<Self, SettingsError> {
@@ -145,13 +171,14 @@ fn read_num_gpus(local: &mut Section) -> Result<usize, SettingsError> {
     let mut from_condor = None;
     if let Some(mut condor) = local.optional_child("condor")? {
         condor.check_keys(keys::CONDOR)?;
+        log::info!("local.condor is not needed here: only the submission of HTCondor jobs reads it");
         if condor.get("num_gpus").is_some() {
             log::warn!("{} is deprecated: move it to local.num_gpus", condor.path("num_gpus"));
         }
-        from_condor = condor.optional_count("num_gpus", 1)?;
+        from_condor = condor.optional_count("num_gpus", 0)?;
     }
     let num_gpus = match local.get("num_gpus") {
-        Some(_) => Some(local.count("num_gpus", 1)?),
+        Some(_) => Some(local.count("num_gpus", 0)?),
         None => from_condor,
     };
     Ok(num_gpus.unwrap_or(1) as usize)
@@ -164,7 +191,7 @@ impl RuntimeLimitSettings {
         };
         limits.check_keys(keys::RUNTIME_LIMITS)?;
         Ok(RuntimeLimitSettings {
-            max_time_per_run: limits.optional_number("max_time_per_run", &ANY_NUMBER)?,
+            max_time_per_run: limits.optional_number("max_time_per_run", &NOT_NEGATIVE)?,
             max_epochs_per_run: limits.optional_count("max_epochs_per_run", 0)?,
             max_epochs_total: limits.optional_count("max_epochs_total", 0)?,
         })

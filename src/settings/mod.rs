@@ -11,6 +11,7 @@ mod keys;
 mod local;
 mod model;
 mod optimizer;
+mod scalars;
 mod section;
 mod training;
 mod upgrade;
@@ -75,8 +76,9 @@ impl Settings {
         let section = Section::new("", root, Origin::User)?;
         section.check_keys(keys::ROOT)?;
         let local = root.as_mapping_mut().and_then(|root| root.shift_remove("local"));
-        let local = local.ok_or_else(|| SettingsError::key("local", "missing; a section is needed here"))?;
+        let local = local.ok_or_else(|| SettingsError::key("local", "missing; this must be a section"))?;
         let train = TrainSettings::from_tree(std::mem::take(root), Origin::User)?;
+        train.validate()?;
         Ok(Settings {
             train,
             local: LocalSettings::from_value(local)?,
@@ -89,6 +91,12 @@ impl TrainSettings {
     /// is a warning, since another version of Dingo may have written it.
     pub fn from_value(raw: Value) -> Result<Self, SettingsError> {
         Self::from_tree(raw, Origin::Checkpoint)
+    }
+
+    /// Whether what settings mean beyond their types exists: detectors by name, priors by expression. Done by
+    /// [`Settings::load`]; a checkpoint's settings can be read without.
+    pub fn validate(&self) -> Result<(), SettingsError> {
+        self.data.validate()
     }
 
     fn from_tree(mut raw: Value, origin: Origin) -> Result<Self, SettingsError> {
@@ -140,7 +148,7 @@ fn parse_document(text: &str, file: &str) -> Result<yaml::Document, SettingsErro
 }
 
 /// Adds the file, and the line where the key stands in it.
-fn in_file(error: SettingsError, file: &str, line: impl Fn(&str) -> Option<usize>) -> SettingsError {
+fn in_file(error: SettingsError, file: &str, line: impl Fn(&str) -> Option<u64>) -> SettingsError {
     let line = error.dotted_key().and_then(line);
     SettingsError::InFile {
         file: file.into(),

@@ -120,8 +120,8 @@ impl FlowSettings {
         Ok(FlowSettings {
             num_flow_steps: posterior.size("num_flow_steps", 1)?,
             base_transform: BaseTransformSettings::read(posterior.child("base_transform_kwargs")?)?,
-            input_dim: optional_size(&mut posterior, "input_dim")?,
-            context_dim: optional_size(&mut posterior, "context_dim")?,
+            input_dim: posterior.optional_size("input_dim", 1)?,
+            context_dim: posterior.optional_size("context_dim", 1)?,
         })
     }
 }
@@ -209,13 +209,6 @@ impl SvdSettings {
             num_validation_samples,
             no_init,
         })
-    }
-}
-
-fn optional_size(section: &mut Section, key: &str) -> Result<Option<usize>, SettingsError> {
-    match section.get(key) {
-        None | Some(Value::Null) => Ok(None),
-        Some(_) => section.size(key, 1).map(Some),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Optimizer and scheduler of a stage: PyTorch's keyword names, defaults and ranges.
 
 use super::keys;
-use super::section::{Allowed, Section, ANY_NUMBER, BELOW_1, NOT_NEGATIVE, POSITIVE};
+use super::section::{Section, ANY_NUMBER, BELOW_1, BETWEEN_0_AND_1, NOT_NEGATIVE, POSITIVE};
 use super::{SettingsError, Value};
 
 #[derive(Debug, Clone, PartialEq)]
@@ -172,11 +172,6 @@ enum SchedulerType {
     ReduceOnPlateau,
 }
 
-const FACTOR: Allowed = Allowed {
-    wording: "a number above 0 and below 1",
-    holds: |x| x > 0.0 && x < 1.0,
-};
-
 impl SchedulerSettings {
     pub(super) fn read(mut scheduler: Section) -> Result<Self, SettingsError> {
         let scheduler_type = scheduler.choice(
@@ -209,7 +204,7 @@ impl SchedulerSettings {
     fn read_reduce_on_plateau(mut plateau: Section) -> Result<Self, SettingsError> {
         plateau.check_keys(keys::REDUCE_ON_PLATEAU)?;
         Ok(SchedulerSettings::ReduceOnPlateau {
-            factor: plateau.number_or("factor", 0.1, &FACTOR)?,
+            factor: plateau.number_or("factor", 0.1, &BETWEEN_0_AND_1)?,
             patience: plateau.count_or("patience", 10, 0)?,
             threshold: plateau.number_or("threshold", 1e-4, &ANY_NUMBER)?,
             threshold_relative: either(&mut plateau, "threshold_mode", "rel", "abs")?,

@@ -4,7 +4,8 @@
 //! stores is of the type that Dingo and PyTorch expect there.
 
 use super::keys::{self, Known, Status};
-use super::yaml::{float_text, write};
+use super::scalars::{as_flag, tidy_count, tidy_number};
+use super::yaml::write;
 use super::{SettingsError, Value};
 use serde_yaml::Mapping;
 
@@ -57,7 +58,7 @@ pub fn shown(value: &Value) -> String {
     let text = match value {
         Value::String(text) => format!("'{text}'"),
         Value::Sequence(values) if values.is_empty() => "an empty list".into(),
-        Value::Sequence(_) => "a list".into(),
+        Value::Sequence(values) => format!("[{}]", values.iter().map(shown).collect::<Vec<_>>().join(", ")),
         Value::Mapping(_) => "a section".into(),
         other => write(other).trim_end().into(),
     };
@@ -69,10 +70,10 @@ pub fn shown(value: &Value) -> String {
 
 /// Of `candidates`, the one closest to `name` in spelling.
 pub fn nearest<'c>(name: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
-    let name = name.to_lowercase();
+    let similarity = |candidate: &str| strsim::jaro_winkler(&name.to_lowercase(), &candidate.to_lowercase());
     candidates
         .into_iter()
-        .min_by_key(|candidate| strsim::damerau_levenshtein(&name, &candidate.to_lowercase()))
+        .max_by(|a, b| similarity(a).total_cmp(&similarity(b)))
 }
 
 impl<'a> Section<'a> {
@@ -145,7 +146,7 @@ impl<'a> Section<'a> {
     }
 
     fn missing(&self, key: &str, what: &str) -> SettingsError {
-        SettingsError::key(self.path(key), format!("missing; {what} is needed here"))
+        SettingsError::key(self.path(key), format!("missing; this must be {what}"))
     }
 
     pub fn wrong(&self, key: &str, allowed: &str) -> SettingsError {
@@ -230,6 +231,13 @@ impl<'a> Section<'a> {
         usize::try_from(n).map_err(|_| self.wrong(key, "a whole number that fits into memory"))
     }
 
+    pub fn optional_size(&mut self, key: &str, minimum: u64) -> Result<Option<usize>, SettingsError> {
+        if self.is_absent(key) {
+            return Ok(None);
+        }
+        self.size(key, minimum).map(Some)
+    }
+
     pub fn size_list(&mut self, key: &str) -> Result<Vec<usize>, SettingsError> {
         let allowed = "a list of whole numbers above 0, not empty";
         let Some(value) = self.map.get_mut(key) else {
@@ -246,7 +254,7 @@ impl<'a> Section<'a> {
                 .collect(),
             _ => None,
         };
-        tidied.ok_or_else(|| self.wrong_list(key, allowed))
+        tidied.ok_or_else(|| self.wrong(key, allowed))
     }
 
     /// Two numbers, such as Adam's betas.
@@ -262,7 +270,7 @@ impl<'a> Section<'a> {
         }
         match pair {
             Some((first, second)) if (allowed.holds)(first) && (allowed.holds)(second) => Ok((first, second)),
-            _ => Err(self.wrong_list(key, &format!("a list of two numbers, each {}", allowed.wording))),
+            _ => Err(self.wrong(key, &format!("a list of two numbers, each {}", allowed.wording))),
         }
     }
 
@@ -317,7 +325,7 @@ impl<'a> Section<'a> {
                     ));
                 }
                 Value::String(name) => names.push(name.clone()),
-                _ => return Err(self.wrong_list(key, &allowed)),
+                _ => return Err(self.wrong(key, &allowed)),
             }
         }
         Ok(names)
@@ -332,7 +340,12 @@ impl<'a> Section<'a> {
                 .filter(|(_, choice)| choice.is_ok())
                 .map(|(word, _)| *word)
         };
-        let allowed = format!("one of {}", words().collect::<Vec<_>>().join(", "));
+        let list = words().collect::<Vec<_>>().join(", ");
+        let allowed = if list.contains(',') {
+            format!("one of {list}")
+        } else {
+            list
+        };
         let found = match self.map.get(key) {
             None => return Err(self.missing(key, &allowed)),
             Some(Value::String(found)) => found.clone(),
@@ -345,78 +358,12 @@ impl<'a> Section<'a> {
             }
             Some((_, Err(why))) => Err(SettingsError::key(
                 self.path(key),
-                format!("found '{found}': not supported yet ({why}); use {allowed}"),
+                format!("found '{found}': not supported yet ({why}); this must be {allowed}"),
             )),
             None => {
                 let nearest = nearest(&found, words()).map_or(String::new(), |word| format!(" (nearest: {word})"));
                 Err(self.wrong(key, &(allowed + &nearest)))
             }
         }
-    }
-
-    /// [`Section::wrong`] that shows the list's members.
-    fn wrong_list(&self, key: &str, allowed: &str) -> SettingsError {
-        match self.map.get(key) {
-            Some(Value::Sequence(values)) if !values.is_empty() => {
-                let members = values.iter().map(shown).collect::<Vec<_>>().join(", ");
-                SettingsError::key(self.path(key), format!("found [{members}], but this must be {allowed}"))
-            }
-            _ => self.wrong(key, allowed),
-        }
-    }
-}
-
-/// A number, also when it arrives as text.
-fn tidy_number(value: &mut Value) -> Option<f64> {
-    if let Value::String(text) = value {
-        *value = number_in_text(text)?;
-    }
-    value.as_f64()
-}
-
-/// A whole number, also when it arrives as text or as a float without a fraction.
-fn tidy_count(value: &mut Value) -> Option<u64> {
-    let mut number = value.clone();
-    let x = tidy_number(&mut number)?;
-    // Beyond 2^53 a float no longer holds every whole number.
-    let whole = number
-        .as_u64()
-        .or((x.fract() == 0.0 && (0.0..9.0e15).contains(&x)).then_some(x as u64))?;
-    *value = Value::from(whole);
-    Some(whole)
-}
-
-/// What Python's `int` or `float` makes of the text, if it is a finite number.
-fn number_in_text(text: &str) -> Option<Value> {
-    let text = text.trim();
-    if let Ok(integer) = text.parse::<i64>() {
-        return Some(Value::from(integer));
-    }
-    let numeric = text.bytes().all(|b| b.is_ascii_digit() || b"+-.eE".contains(&b));
-    numeric
-        .then(|| text.parse::<f64>().ok())?
-        .filter(|x| x.is_finite())
-        .map(Value::from)
-}
-
-/// True or false, also as quoted text.
-pub fn as_flag(value: &Value) -> Option<bool> {
-    match value {
-        Value::Bool(flag) => Some(*flag),
-        Value::String(text) => match text.to_lowercase().as_str() {
-            "true" => Some(true),
-            "false" => Some(false),
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
-/// A number as text, as Python prints it.
-pub fn number_text(value: &Value) -> Option<String> {
-    match value {
-        Value::Number(number) if number.is_f64() => number.as_f64().map(float_text),
-        Value::Number(number) => Some(number.to_string()),
-        _ => None,
     }
 }

@@ -1,7 +1,8 @@
 //! Old keys and spellings, brought up to date in one place, for settings files and checkpoints alike: Dingo's
 //! `update_model_config`, and the shorthands that Dingo expands while it trains.
 
-use super::section::{as_flag, shown};
+use super::scalars::as_flag;
+use super::section::shown;
 use super::{SettingsError, Value};
 use serde_yaml::Mapping;
 
@@ -71,6 +72,7 @@ fn bring_model_up_to_date(model: &mut Mapping) -> Result<(), SettingsError> {
 fn convert_norm_flags(section: &mut Mapping, path: &str) -> Result<(), SettingsError> {
     let mut take_flag = |key: &str| match section.shift_remove(key) {
         None => Ok(None),
+        Some(Value::Null) => Ok(Some(false)),
         Some(value) => as_flag(&value).map(Some).ok_or_else(|| {
             SettingsError::key(
                 format!("{path}.{key}"),

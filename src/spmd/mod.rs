@@ -1,1 +1,24 @@
 //! The world of ranks: bootstrap, collectives, gradient reduction. Knows nothing of models or data.
+//!
+//! [`World`] is made once in `main` and passed down. What a phase does on each rank alone ends in [`World::agree`]; the
+//! program ends in [`World::end`]. [`GradientReducer`] sums gradients while the backward pass goes on, and
+//! [`Collectives`] is how everything else reaches the other ranks with tensors.
+
+mod agree;
+mod bucket;
+mod collectives;
+mod communicator;
+mod error;
+mod failure;
+mod number;
+mod reducer;
+mod transport;
+mod world;
+
+pub use agree::RankFailure;
+pub use collectives::{Collectives, HostCollectives};
+pub use communicator::Traffic;
+pub use error::SpmdError;
+pub use number::Number;
+pub use reducer::{GradientReducer, Reduced, ReducerOptions, SCALAR_SLOTS};
+pub use world::World;

@@ -4,7 +4,11 @@ mod error;
 mod fused_adam;
 mod gradient;
 mod op_counter;
+pub mod random;
+mod simd;
+pub mod strain;
 mod sync_batch_norm;
+pub mod threads;
 
 pub use error::TorchExtError;
 pub use fused_adam::{fused_adam, AdamOptions, AdamTensors};

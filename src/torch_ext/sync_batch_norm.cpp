@@ -99,10 +99,23 @@ Moments combine(const Tensor& gathered, int64_t channels) {
   return {count, mean, m2};
 }
 
+// What `apply` passes on as it is; tensors among its own arguments are what it differentiates.
+struct Layer {
+  Tensor running_mean, running_var;  // [channels], may be undefined
+  double momentum, eps;
+  c10::intrusive_ptr<SharedRanks> ranks;
+};
+
+void update(const Tensor& running, const Tensor& value, double momentum) {
+  if (running.defined()) {
+    running.lerp_(value.to(running.scalar_type()), momentum);
+  }
+}
+
 class SyncBatchNorm final : public torch::autograd::Function<SyncBatchNorm> {
  public:
-  static Tensor forward(AutogradContext* ctx, const Tensor& input, const Tensor& weight, const Tensor& bias, const Tensor& running_mean,
-                        const Tensor& running_var, double momentum, double eps, const c10::intrusive_ptr<SharedRanks>& ranks) {
+  static Tensor forward(AutogradContext* ctx, const Tensor& input, const std::optional<Tensor>& weight,
+                        const std::optional<Tensor>& bias, const Layer& layer) {
     const Tensor x = at_least_float(input);
     const int64_t channels = x.size(1);
     const int64_t local_count = x.numel() / channels;
@@ -113,23 +126,23 @@ class SyncBatchNorm final : public torch::autograd::Function<SyncBatchNorm> {
     const Tensor centered = x - per_channel(local_mean, x);
     const Tensor local_m2 = centered.square().sum(dims);
     const Tensor local_triple = at::cat({at::full({1}, static_cast<double>(local_count), x.options()), local_mean, local_m2});
-    const Moments moments = combine(ranks->all_gather(local_triple), channels);
+    const Moments moments = combine(layer.ranks->all_gather(local_triple), channels);
 
-    const Tensor invstd = (moments.m2 / moments.count + eps).rsqrt().to(x.scalar_type());
-    if (running_mean.defined()) {
-      running_mean.lerp_(moments.mean.to(running_mean.scalar_type()), momentum);
-      running_var.lerp_((moments.m2 / (moments.count - 1)).to(running_var.scalar_type()), momentum);
-    }
+    const Tensor invstd = (moments.m2 / moments.count + layer.eps).rsqrt().to(x.scalar_type());
+    update(layer.running_mean, moments.mean, layer.momentum);
+    update(layer.running_var, moments.m2 / (moments.count - 1), layer.momentum);
 
     // x - mean = centered + shift, without the cancellation of x * scale - mean * scale.
     const Tensor shift = (local_mean.to(at::kDouble) - moments.mean).to(x.scalar_type());
-    const Tensor scale = weight.defined() ? invstd * weight : invstd;
-    const Tensor offset = bias.defined() ? at::addcmul(bias, shift, scale) : shift * scale;
+    const Tensor scale = weight ? invstd * *weight : invstd;
+    const Tensor offset = bias ? at::addcmul(*bias, shift, scale) : shift * scale;
     const Tensor y = at::addcmul(per_channel(offset, x), centered, per_channel(scale, x));
 
     ctx->save_for_backward({centered, shift, invstd, scale});
     ctx->saved_data["count"] = moments.count;
-    ctx->saved_data["ranks"] = c10::IValue::make_capsule(ranks);
+    ctx->saved_data["has_weight"] = weight.has_value();
+    ctx->saved_data["has_bias"] = bias.has_value();
+    ctx->saved_data["ranks"] = c10::IValue::make_capsule(layer.ranks);
     return y.to(input.scalar_type());
   }
 
@@ -142,9 +155,13 @@ class SyncBatchNorm final : public torch::autograd::Function<SyncBatchNorm> {
     // The local sums are the gradients of weight and bias; whoever sums parameters' gradients over ranks completes them.
     const Tensor sum_dy = dy.sum(dims);
     const Tensor sum_dy_xmu = at::addcmul((dy * centered).sum(dims), shift, sum_dy);
-    variable_list gradients(8);
-    gradients[1] = sum_dy_xmu * invstd;
-    gradients[2] = sum_dy;
+    variable_list gradients(4);
+    if (ctx->saved_data["has_weight"].toBool()) {
+      gradients[1] = sum_dy_xmu * invstd;
+    }
+    if (ctx->saved_data["has_bias"].toBool()) {
+      gradients[2] = sum_dy;
+    }
 
     // All ranks agree on this: it says whether a layer below is trained.
     if (ctx->needs_input_grad(0)) {
@@ -169,16 +186,16 @@ extern "C" {
 char* dingo_sync_batch_norm(const Tensor* input, const Tensor* weight, const Tensor* bias, const Tensor* running_mean,
                             const Tensor* running_var, double momentum, double eps, Ranks ranks, Tensor** output) {
   return dingo::guard([&] {
-    const auto shared = c10::make_intrusive<SharedRanks>(ranks);
+    const Layer layer{dingo::optional_tensor(running_mean), dingo::optional_tensor(running_var), momentum, eps,
+                      c10::make_intrusive<SharedRanks>(ranks)};
     TORCH_CHECK(input->dim() >= 2, "batch normalization needs [batch, channels, ...], found ", input->sizes());
     TORCH_CHECK(input->size(1) > 0, "batch normalization needs channels, found ", input->sizes());
     for (const Tensor* values : {weight, bias, running_mean, running_var}) {
       TORCH_CHECK(values == nullptr || (values->dim() == 1 && values->size(0) == input->size(1)), "batch normalization of ",
                   input->sizes(), " needs [", input->size(1), "] per channel, found ", values == nullptr ? at::IntArrayRef{} : values->sizes());
     }
-    *output = new Tensor(SyncBatchNorm::apply(*input, dingo::optional_tensor(weight), dingo::optional_tensor(bias),
-                                              dingo::optional_tensor(running_mean), dingo::optional_tensor(running_var), momentum, eps,
-                                              shared));
+    const auto optional = [](const Tensor* tensor) { return tensor == nullptr ? std::nullopt : std::make_optional(*tensor); };
+    *output = new Tensor(SyncBatchNorm::apply(*input, optional(weight), optional(bias), layer));
   });
 }
 

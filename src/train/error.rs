@@ -23,6 +23,11 @@ pub enum TrainError {
 }
 
 impl TrainError {
+    /// Whether a file that was handed in is at fault.
+    pub fn is_bad_input(&self) -> bool {
+        matches!(self, TrainError::State { .. } | TrainError::History { .. })
+    }
+
     pub(super) fn state(key: impl Into<String>, message: impl Into<String>) -> TrainError {
         TrainError::State {
             key: key.into(),

@@ -47,7 +47,10 @@ pub struct LossInfo {
     /// Handed in and not read yet: (sum of losses, samples).
     unread: Vec<(Tensor, u64)>,
     loss: Average,
+    /// Time per step of each phase.
     times: [Average; 3],
+    /// Of the step under way.
+    step_times: [Duration; 3],
     lap_start: Instant,
     iteration: u64,
 }
@@ -61,12 +64,13 @@ impl LossInfo {
             unread: Vec::new(),
             loss: Average::default(),
             times: Default::default(),
+            step_times: Default::default(),
             lap_start: Instant::now(),
             iteration: 0,
         }
     }
 
-    /// Ends a phase: the time since the last lap counts for it.
+    /// Ends a phase: the time since the last lap counts for it. A step may have the same phase several times.
     pub fn lap(&mut self, phase: Phase) {
         let now = Instant::now();
         self.record_time(phase, now - self.lap_start);
@@ -75,13 +79,16 @@ impl LossInfo {
 
     /// Adds a time measured elsewhere, such as the longest over the ranks.
     pub fn record_time(&mut self, phase: Phase, time: Duration) {
-        self.times[phase as usize].add(time.as_secs_f64(), 1.0);
+        self.step_times[phase as usize] += time;
     }
 
-    /// One optimizer step (or test batch): the sum of its samples' losses over all ranks, a tensor with one element, and
+    /// Ends an optimizer step (or test batch): the sum of its samples' losses over all ranks, a tensor with one element, and
     /// the number of these samples. The tensor is read later: it must not be overwritten.
     pub fn update(&mut self, loss_sum: &Tensor, samples: u64) -> Result<(), TrainError> {
         self.unread.push((loss_sum.f_detach()?.f_reshape([])?, samples));
+        for (average, time) in self.times.iter_mut().zip(std::mem::take(&mut self.step_times)) {
+            average.add(time.as_secs_f64(), 1.0);
+        }
         self.iteration += 1;
         Ok(())
     }

@@ -68,11 +68,14 @@ pub(super) fn truncated_svd(
             .f_clamp_min(0.0)?;
         let outside = (pass.energy - values.f_sum(Kind::Double)?.f_double_value(&[])?).max(0.0);
         let converged = outside_before - outside <= TOLERANCE * outside || outside <= NEGLIGIBLE * pass.energy;
+        // Ranks on unlike processors may round differently; they must not part ways over it.
+        let mut agreed = [f64::from(u8::from(converged))];
+        sum.sum_f64(&mut agreed)?;
         log::debug!(
             "SVD pass {pass_number}: {:e} of the energy outside the basis",
             outside / pass.energy
         );
-        if converged || pass_number == MAX_PASSES {
+        if agreed[0] > 0.0 || pass_number == MAX_PASSES {
             let vectors = vectors.f_narrow(1, skipped, size as i64)?.f_flip([1])?;
             return Ok(TruncatedSvd {
                 v: with_fixed_phases(&q.f_matmul(&vectors)?, &start)?,

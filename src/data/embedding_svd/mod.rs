@@ -9,6 +9,7 @@ mod mismatch;
 
 use super::hdf5_file::{innermost, write_table, Table};
 use super::DataError;
+use crate::spmd::World;
 use anyhow::Context;
 use distributed::{real_numbers, truncated_svd};
 use hdf5_metno::types::VarLenUnicode;
@@ -22,12 +23,24 @@ pub trait SumOverRanks {
     fn sum_f64(&self, numbers: &mut [f64]) -> anyhow::Result<()>;
 }
 
+impl SumOverRanks for World {
+    fn sum_f64(&self, numbers: &mut [f64]) -> anyhow::Result<()> {
+        Ok(self.sum(numbers)?)
+    }
+}
+
 /// One rank has the sum already.
 pub struct SingleRank;
 
 impl SumOverRanks for SingleRank {
     fn sum_f64(&self, _numbers: &mut [f64]) -> anyhow::Result<()> {
         Ok(())
+    }
+}
+
+impl SumOverRanks for World {
+    fn sum_f64(&self, numbers: &mut [f64]) -> anyhow::Result<()> {
+        Ok(self.sum(numbers)?)
     }
 }
 

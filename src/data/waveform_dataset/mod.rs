@@ -224,7 +224,7 @@ fn read_basis(
     Ok(Basis { v, size, stored_size })
 }
 
-/// The domain narrowed by `data.domain_update`.
+/// The domain narrowed by `data.domain_update`, which may repeat delta_f but not change it.
 fn update_domain(
     file_domain: &UniformFrequencyDomain,
     settings: &DataSettings,
@@ -232,12 +232,22 @@ fn update_domain(
     let Some(update) = &settings.domain_update else {
         return Ok(file_domain.clone());
     };
-    file_domain
-        .update(update.f_min, update.f_max)
-        .map_err(|error| DataError::Setting {
-            key: "data.domain_update".into(),
-            message: error.to_string(),
-        })
+    let refuse = |key: &str, message: String| DataError::Setting {
+        key: key.into(),
+        message,
+    };
+    match update.delta_f {
+        Some(delta_f) if delta_f != file_domain.delta_f => Err(refuse(
+            "data.domain_update.delta_f",
+            format!(
+                "is {delta_f} Hz, but the dataset has {} Hz, which cannot be changed",
+                file_domain.delta_f
+            ),
+        )),
+        _ => file_domain
+            .update(update.f_min, update.f_max)
+            .map_err(|error| refuse("data.domain_update", error.to_string())),
+    }
 }
 
 /// The ASD that the waveforms were divided by before compression, on the domain's bins.

@@ -69,7 +69,7 @@ fn integer(text: &str) -> Option<Value> {
         )
     } else if digits.len() > 1 && digits.starts_with('0') {
         (8, consists_of(digits, |b| matches!(b, b'0'..=b'7')).then_some(digits)?)
-    } else if digits.contains(':') {
+    } else if digits.contains(':') && !digits.contains('.') {
         let (first, _) = digits.split_once(':')?;
         return (is_digits(first) && !first.starts_with('0'))
             .then(|| sexagesimal(digits))?

@@ -40,7 +40,7 @@ fn cascade<'a>(
     for transform in transforms {
         let (x, logabsdet) = apply(transform.as_ref(), &outputs)?;
         outputs = x;
-        total = total + logabsdet;
+        total += logabsdet;
     }
     Ok((outputs, total))
 }

@@ -1,6 +1,5 @@
 //! The transforms against numbers of nflows, and against what defines them: inverse and Jacobian.
 
-use super::coupling::CouplingMask;
 use super::*;
 use crate::nn::{build_module, BuildContext, ModuleState};
 use crate::settings::{Activation, BaseTransformSettings, FlowSettings, Norm};
@@ -179,7 +178,7 @@ fn the_log_determinant_is_the_jacobian_s() {
         })
         .collect();
     let (_, expected) = Tensor::stack(&rows, 0).to_kind(Kind::Double).slogdet();
-    assert!((logabsdet.double_value(&[0]) - expected.double_value(&[])).abs() < 1e-5);
+    assert!((logabsdet.double_value(&[0]) - expected.double_value(&[])).abs() < 1e-4);
 }
 
 #[test]

@@ -14,7 +14,7 @@ mod tests;
 mod wrapper;
 
 pub use composite::CompositeTransform;
-pub use coupling::PiecewiseRationalQuadraticCoupling;
+pub use coupling::{CouplingMask, PiecewiseRationalQuadraticCoupling};
 pub use flow::Flow;
 pub use lu_linear::LuLinear;
 pub use neural_spline_flow::neural_spline_flow;

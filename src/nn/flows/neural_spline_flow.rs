@@ -1,9 +1,8 @@
 //! Dingo's neural spline flow: steps of a linear transform and a spline coupling, and a last linear transform
 //! (Durkan et al. 2019, arXiv:1906.04032, section 5; arXiv:2106.12594).
 
-use super::coupling::CouplingMask;
 use super::{
-    CompositeTransform, Flow, LuLinear, NnError, PiecewiseRationalQuadraticCoupling, RandomPermutation,
+    CompositeTransform, CouplingMask, Flow, LuLinear, NnError, PiecewiseRationalQuadraticCoupling, RandomPermutation,
     RationalQuadraticSpline, StandardNormal, Transform,
 };
 use crate::nn::{

@@ -130,7 +130,7 @@ impl Transform for PiecewiseRationalQuadraticCoupling {
         let (transformed, logabsdet) = self.spline.inverse(&transformed, &parameters);
         let mut logabsdet = logabsdet.sum_dim_intlist(1, false, None::<Kind>);
         if let Some(more) = unconditional_logabsdet {
-            logabsdet = logabsdet + more;
+            logabsdet += more;
         }
         Ok((self.merge(inputs, &identity, &transformed)?, logabsdet))
     }

@@ -1,0 +1,116 @@
+//! Which parameter's gradient lies where: flat buckets, filled in the order in which the backward pass finishes.
+
+use super::error::{Result, SpmdError};
+use super::number::Element;
+use std::ops::Range;
+use tch::{Device, Kind, Tensor};
+
+/// Gradients begin at multiples of this many elements: 64 bytes in single precision, a cache line and what vector code likes.
+const ALIGNMENT: i64 = 16;
+
+/// How many numbers can ride along with the gradients.
+pub const SCALAR_SLOTS: usize = 8;
+
+/// What they take up at the head of the first bucket.
+pub(super) const SCALAR_SPACE: i64 = round_up(SCALAR_SLOTS as i64);
+
+/// The scalars of the first bucket.
+pub(super) fn scalar_slots(first_bucket: &Tensor) -> Tensor {
+    first_bucket.narrow(0, 0, SCALAR_SLOTS as i64)
+}
+
+/// Where one parameter's gradient lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    pub bucket: usize,
+    pub range: Range<i64>,
+}
+
+/// How many elements each bucket has, and the place of each parameter.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    pub elements: Vec<i64>,
+    pub places: Vec<Place>,
+}
+
+/// Puts gradients of these sizes (elements, in registration order) into buckets, last first: the backward pass finishes them
+/// in about that order. A bucket is closed when the next gradient would make it larger than its limit, and has at least one;
+/// the first begins with the scalars.
+pub(super) fn lay_out(sizes: &[i64], first_limit: i64, limit: i64) -> Layout {
+    let mut elements = vec![SCALAR_SPACE];
+    let mut places = vec![Place { bucket: 0, range: 0..0 }; sizes.len()];
+    let mut filled = false;
+    for (parameter, &size) in sizes.iter().enumerate().rev() {
+        let limit = if elements.len() == 1 { first_limit } else { limit };
+        if filled && elements[elements.len() - 1] + size > limit {
+            elements.push(0);
+        }
+        let bucket = elements.len() - 1;
+        let start = elements[bucket];
+        places[parameter] = Place {
+            bucket,
+            range: start..start + size,
+        };
+        elements[bucket] = round_up(start + size);
+        filled = true;
+    }
+    Layout { elements, places }
+}
+
+const fn round_up(elements: i64) -> i64 {
+    (elements + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT
+}
+
+/// The kind and device that all parameters share.
+pub(super) fn common_options(parameters: &[Tensor]) -> Result<(Kind, Device)> {
+    let usage = |message: String| Err(SpmdError::Usage(message));
+    let Some(first) = parameters.first() else {
+        return usage("there is no parameter to train".into());
+    };
+    let options = (first.f_kind()?, first.device());
+    if Element::of_kind(options.0).is_none() {
+        return usage(format!("gradients of kind {:?} cannot be reduced", options.0));
+    }
+    for (index, parameter) in parameters.iter().enumerate() {
+        let found = (parameter.f_kind()?, parameter.device());
+        if found != options {
+            return usage(format!(
+                "parameter {index} is {found:?}, the first one {options:?}; all must be alike"
+            ));
+        }
+        if !parameter.requires_grad() {
+            return usage(format!(
+                "parameter {index} does not require grad; frozen ones are left out"
+            ));
+        }
+    }
+    Ok(options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn last_registered_comes_first_and_buckets_close_at_their_limit() {
+        let layout = lay_out(&[10, 100, 64, 20], 48, 170);
+        // 16 for scalars and 20 in the first, padded to 16s; 64 and 100 in the second; 10 is too much there.
+        assert_eq!(layout.elements, [48, 176, 16]);
+        let place = |bucket, range| Place { bucket, range };
+        assert_eq!(
+            layout.places,
+            [place(2, 0..10), place(1, 64..164), place(1, 0..64), place(0, 16..36)]
+        );
+    }
+
+    #[test]
+    fn a_gradient_larger_than_the_limit_has_a_bucket_of_its_own() {
+        let layout = lay_out(&[5, 1000, 5], 48, 32);
+        assert_eq!(layout.elements, [32, 1008, 16]);
+    }
+
+    #[test]
+    fn the_first_bucket_takes_a_parameter_whatever_its_limit() {
+        assert_eq!(lay_out(&[1000], 1, 1).elements, [1024]);
+    }
+}

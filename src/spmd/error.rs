@@ -1,0 +1,19 @@
+//! The one error of this layer.
+
+use crate::torch_ext::TorchExtError;
+
+/// What can go wrong between ranks.
+#[derive(Debug, thiserror::Error)]
+pub enum SpmdError {
+    #[error("{call} failed: {message}")]
+    Mpi { call: &'static str, message: String },
+    /// A tensor that the collectives or the reducer cannot handle, or a wrong order of calls.
+    #[error("{0}")]
+    Usage(String),
+    #[error(transparent)]
+    TorchExt(#[from] TorchExtError),
+    #[error(transparent)]
+    Tch(#[from] tch::TchError),
+}
+
+pub(super) type Result<T> = std::result::Result<T, SpmdError>;

@@ -1,0 +1,157 @@
+//! The data of a run: opened and checked for all its stages before anything is trained or written.
+
+use super::progress::Progress;
+use crate::data::{
+    copy_to_node, train_test_split, AsdDataset, DataError, Loader, LoaderOptions, Pipeline, TrainTestSplit,
+    WaveformDataset,
+};
+use crate::settings::{LocalSettings, StageSettings, TrainSettings};
+use crate::spmd::World;
+use anyhow::Result;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The waveforms, their split into training and test samples, and the noise of each stage still to be trained.
+pub struct Corpus {
+    pub dataset: Arc<WaveformDataset>,
+    split: TrainTestSplit,
+    /// By path; stages may share one.
+    asds: HashMap<PathBuf, Arc<AsdDataset>>,
+}
+
+/// Batches for one stage.
+pub struct StageLoaders {
+    pub train: Loader,
+    pub test: Loader,
+}
+
+impl Corpus {
+    /// Opens the waveforms (copied to `local_cache_path` first, once a node) and the ASDs of all stages from
+    /// `progress.stage` on. Completes the settings with what follows from the data: standardization, context parameters and
+    /// the network's sizes. All ranks call this together.
+    ///
+    /// # Errors
+    /// Files that cannot be used, or settings that ask for what they do not hold.
+    pub fn open(
+        world: &World,
+        settings: &mut TrainSettings,
+        local: &LocalSettings,
+        progress: Progress,
+    ) -> Result<Corpus> {
+        let path = match &local.local_cache_path {
+            None => settings.data.waveform_dataset_path.clone(),
+            // The barrier inside `agree` keeps the other ranks of a node from opening the copy before it is complete.
+            Some(folder) => {
+                let copied = copy_to_node(&settings.data.waveform_dataset_path, folder, world.local_rank == 0);
+                world.agree(copied.map_err(Into::into))?
+            }
+        };
+        world.agree(Self::open_files(&path, settings, local, progress))
+    }
+
+    fn open_files(
+        path: &Path,
+        settings: &mut TrainSettings,
+        local: &LocalSettings,
+        progress: Progress,
+    ) -> Result<Corpus> {
+        let dataset = Arc::new(WaveformDataset::open(
+            path,
+            &settings.data,
+            local.leave_waveforms_on_disk,
+        )?);
+        let split = train_test_split(dataset.len(), settings.data.train_fraction);
+        if split.train.is_empty() || split.test.is_empty() {
+            return Err(DataError::Setting {
+                key: "data.train_fraction".into(),
+                message: format!(
+                    "{} of {} samples leaves {} to train on and {} to test: both must have some",
+                    settings.data.train_fraction,
+                    dataset.len(),
+                    split.train.len(),
+                    split.test.len()
+                ),
+            }
+            .into());
+        }
+        let mut asds = HashMap::new();
+        for stage in settings
+            .stages
+            .iter()
+            .skip(progress.stage.min(settings.stages.len() - 1))
+        {
+            let path = &stage.asd_dataset_path;
+            if !asds.contains_key(path) {
+                let opened = AsdDataset::open(path, &settings.data.detectors, dataset.domain())?;
+                asds.insert(path.clone(), Arc::new(opened));
+            }
+        }
+        let corpus = Corpus { dataset, split, asds };
+        corpus.complete_settings(settings, progress)?;
+        Ok(corpus)
+    }
+
+    /// What Dingo adds to the settings before it builds a network.
+    fn complete_settings(&self, settings: &mut TrainSettings, progress: Progress) -> Result<(), DataError> {
+        settings.set_context_parameters(settings.data.context_parameters.clone());
+        let stage = &settings.stages[progress.stage.min(settings.stages.len() - 1)];
+        // Its noise does not matter here; making it also checks detectors and priors.
+        let pipeline = self.pipeline(settings, stage, 0)?;
+        settings.set_standardization(pipeline.standardization());
+        let domain = self.dataset.domain();
+        let input_dims = [settings.data.detectors.len(), 3, domain.num_bins() - domain.min_index()];
+        settings.complete_model(settings.data.inference_parameters.len(), input_dims);
+        Ok(())
+    }
+
+    /// Names and values of the dataset's own parameters for some of its samples.
+    pub fn parameters_of(&self, samples: Range<usize>) -> Vec<(String, Vec<f64>)> {
+        let values = |name: &String| Some((name.clone(), self.dataset.parameter(name)?[samples.clone()].to_vec()));
+        self.dataset.parameter_names().iter().filter_map(values).collect()
+    }
+
+    /// The transforms of a stage: its noise, everything else the run's.
+    ///
+    /// # Errors
+    /// A detector or prior that the data cannot serve.
+    pub fn pipeline(&self, settings: &TrainSettings, stage: &StageSettings, seed: u64) -> Result<Pipeline, DataError> {
+        Pipeline::new(
+            self.dataset.clone(),
+            self.asds[&stage.asd_dataset_path].clone(),
+            &settings.data,
+            seed,
+        )
+    }
+
+    /// The batches of a stage for this rank.
+    ///
+    /// # Errors
+    /// As [`Corpus::pipeline`].
+    pub fn loaders(
+        &self,
+        world: &World,
+        settings: &TrainSettings,
+        stage: &StageSettings,
+        threads: usize,
+        seed: u64,
+    ) -> Result<StageLoaders, DataError> {
+        let pipeline = Arc::new(self.pipeline(settings, stage, seed)?);
+        let loader = |indices: &[usize], shuffle: bool| {
+            let options = LoaderOptions {
+                batch_size: stage.batch_size,
+                rank: world.rank,
+                world_size: world.size,
+                shuffle,
+                seed,
+                threads,
+            };
+            Loader::new(pipeline.clone(), indices.into(), options)
+        };
+        Ok(StageLoaders {
+            train: loader(&self.split.train, true),
+            test: loader(&self.split.test, false),
+        })
+    }
+}

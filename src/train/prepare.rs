@@ -1,0 +1,182 @@
+//! What happens between reading the settings and the first stage.
+
+use super::seeding::{self, DetectorBasis};
+use super::session::{Saved, Session};
+use super::snapshot::{Identity, Recorder};
+use super::{CheckpointPaths, Corpus, History, RuntimeLimits, Start, TrainError};
+use crate::checkpoint::{Checkpoint, CheckpointError};
+use crate::nn::BuildContext;
+use crate::posterior::{self, PosteriorModel};
+use crate::settings::{LocalSettings, TrainSettings};
+use crate::spmd::World;
+use crate::torch_ext::RankStatistics;
+use anyhow::{Context, Result};
+use std::fs;
+use std::hash::{BuildHasher, RandomState};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+use tch::Tensor;
+
+impl<'w> Session<'w> {
+    /// Opens the data, builds or loads the network, and only then makes the train dir. All ranks call this together.
+    ///
+    /// # Errors
+    /// Whatever is wrong with settings, data or checkpoint; the train dir is left as it was.
+    pub fn prepare(world: &'w World, start: Start, train_dir: &Path, started: Instant) -> Result<Session<'w>> {
+        let Start {
+            mut settings,
+            mut local,
+            resume,
+            progress,
+            warnings,
+        } = start;
+        warnings.iter().for_each(|warning| log::warn!("{warning}"));
+        world.agree(settings.check_batch_sizes(world.size).map_err(Into::into))?;
+        report_ranks(world, &local);
+
+        let checkpoint = resume.as_ref().map(|(checkpoint, _)| checkpoint);
+        let seed = agree_on_seed(world, checkpoint, &local)?;
+        local.set_seed(seed);
+        let corpus = Corpus::open(world, &mut settings, &local, progress)?;
+
+        let epoch = checkpoint.map_or(0, |checkpoint| checkpoint.epoch);
+        let iteration = checkpoint.map_or(0, |checkpoint| checkpoint.iteration);
+        let context = build_context(world, seed);
+        let (model, bases) = match &resume {
+            Some((checkpoint, path)) => {
+                log::info!("Resuming training run from {} after epoch {epoch}.", path.display());
+                (
+                    world.agree(load_model(&settings, checkpoint, path, &context))?,
+                    Vec::new(),
+                )
+            }
+            None => {
+                log::info!("Beginning new training run.");
+                new_model(world, &settings, &corpus, &context)?
+            }
+        };
+        let recorder = match world.is_root() {
+            true => open_train_dir(train_dir, &local, epoch, &bases).map(Some),
+            false => Ok(None),
+        };
+        let recorder = world.agree(recorder)?;
+        let identity = Identity::new(corpus.dataset.settings().clone(), settings, seed, checkpoint);
+        let limits = RuntimeLimits::new(&local.runtime_limits, epoch, started);
+        let saved = resume.map(|(checkpoint, path)| Saved::of(checkpoint, path));
+        Ok(Session {
+            world,
+            local,
+            identity,
+            corpus,
+            model,
+            recorder,
+            limits,
+            progress,
+            epoch,
+            iteration,
+            saved,
+        })
+    }
+}
+
+/// What the user should know of how ranks and settings fit together.
+fn report_ranks(world: &World, local: &LocalSettings) {
+    let plural = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    log::info!(
+        "Training on {} ({}).",
+        plural(world.size, "rank"),
+        plural(world.nodes, "node")
+    );
+    if local.num_gpus != 1 && local.num_gpus != world.size {
+        log::warn!(
+            "local.num_gpus is {}, but there {} {}: the number of ranks counts. Start {} with mpirun -np {} if that was meant.",
+            local.num_gpus,
+            if world.size == 1 { "is" } else { "are" },
+            plural(world.size, "rank"),
+            plural(local.num_gpus, "rank"),
+            local.num_gpus
+        );
+    }
+}
+
+/// The checkpoint's, else the settings', else a new one; the same on all ranks.
+fn agree_on_seed(world: &World, checkpoint: Option<&Checkpoint>, local: &LocalSettings) -> Result<u64> {
+    let saved = checkpoint.and_then(|checkpoint| checkpoint.spmd.as_ref()?.get("seed")?.as_u64());
+    let drawn = || RandomState::new().hash_one(std::process::id());
+    // Half the range, so that every reader of YAML can hold it as a signed number.
+    let seed = saved.or(local.seed).unwrap_or_else(|| drawn() >> 1);
+    let seed = world.broadcast_value(seed as i64)? as u64;
+    log::info!("Seed: {seed}");
+    Ok(seed)
+}
+
+/// BatchNorm takes the statistics of the whole batch, over all ranks.
+fn build_context(world: &World, seed: u64) -> BuildContext {
+    let ranks: Option<Arc<dyn RankStatistics>> = (world.size > 1).then(|| Arc::new(world.collectives()) as _);
+    BuildContext {
+        seed,
+        batch_norm_ranks: ranks,
+        ..BuildContext::default()
+    }
+}
+
+fn new_model(
+    world: &World,
+    settings: &TrainSettings,
+    corpus: &Corpus,
+    context: &BuildContext,
+) -> Result<(Box<dyn PosteriorModel>, Vec<DetectorBasis>)> {
+    let svd = &settings.model.embedding.svd;
+    let mut bases = Vec::new();
+    if !svd.no_init {
+        let domain = corpus.dataset.domain();
+        let bins = domain.num_bins() - domain.min_index();
+        world.agree(seeding::check(svd, corpus.dataset.len(), bins).map_err(Into::into))?;
+        bases = seeding::embedding_bases(world, corpus, settings, context.seed)?;
+    }
+    let min_index = corpus.dataset.domain().min_index();
+    let v: Vec<Tensor> = bases
+        .iter()
+        .map(|basis| basis.basis.network_rows(min_index))
+        .collect::<Result<_, _>>()?;
+    let initial = (!v.is_empty()).then_some(v.as_slice());
+    let model = world.agree(posterior::build(&settings.model, initial, context).map_err(Into::into))?;
+    Ok((model, bases))
+}
+
+fn load_model(
+    settings: &TrainSettings,
+    checkpoint: &Checkpoint,
+    path: &Path,
+    context: &BuildContext,
+) -> Result<Box<dyn PosteriorModel>> {
+    let model = posterior::build(&settings.model, None, context)?;
+    let loaded = model.state().load(&checkpoint.model_state);
+    loaded.map_err(|error| CheckpointError::invalid(path, "model_state_dict", error.to_string()))?;
+    Ok(model)
+}
+
+/// Makes the train dir if it is not there, and puts into it what the run begins with.
+fn open_train_dir(train_dir: &Path, local: &LocalSettings, epoch: u64, bases: &[DetectorBasis]) -> Result<Recorder> {
+    fs::create_dir_all(train_dir).map_err(TrainError::io("create", train_dir))?;
+    let path = train_dir.join("local_settings.yaml");
+    if !path.exists() {
+        fs::write(&path, local.to_yaml()).map_err(TrainError::io("write", &path))?;
+    }
+    for basis in bases {
+        let path = train_dir.join(format!("svd_{}.hdf5", basis.detector));
+        basis
+            .basis
+            .write(&path)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    let history = match epoch {
+        0 => History::create(train_dir)?,
+        _ => History::resume(train_dir, epoch)?,
+    };
+    Ok(Recorder::new(
+        CheckpointPaths::new(train_dir, local.checkpoint_epochs),
+        history,
+    ))
+}
