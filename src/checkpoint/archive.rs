@@ -3,24 +3,19 @@
 
 use super::error::Flaw;
 use super::pickle::{Encoded, StorageSource};
+use super::zip_writer::ZipWriter;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use tch::{Kind, Tensor};
-use zip::write::SimpleFileOptions;
-use zip::{CompressionMethod, ZipArchive, ZipWriter};
+use zip::{CompressionMethod, ZipArchive};
 
 /// The pickle holds names, numbers and settings, no tensors; those of large networks have a few MB.
 const MAX_PICKLE_BYTES: u64 = 64 << 20;
-/// PyTorch aligns the contents of entries so that they can be memory-mapped.
-const ALIGNMENT: u16 = 64;
 /// PyTorch's number for this layout.
-const FORMAT_VERSION: &str = "3\n";
+const FORMAT_VERSION: &[u8] = b"3\n";
 /// Bytes of a tensor that are copied at a time on writing.
 const CHUNK: usize = 4 << 20;
-/// From this size on an entry needs the longer headers of zip64; the room they take is smaller than the margin left.
-const ZIP64_FROM: usize = u32::MAX as usize - (1 << 16);
-
 /// An open checkpoint file.
 pub(super) struct ArchiveReader {
     zip: ZipArchive<BufReader<File>>,
@@ -170,39 +165,26 @@ fn unreadable(error: io::Error) -> Flaw {
 /// Writes the zip, tensors a piece at a time.
 pub(super) fn write_archive(out: &mut (impl Write + Seek), folder: &str, contents: &Encoded) -> io::Result<()> {
     let mut zip = ZipWriter::new(out);
-    match fill(&mut zip, folder, contents) {
-        Ok(()) => zip.finish().map(drop).map_err(io::Error::from),
-        Err(error) => {
-            // Dropping it would try to complete the archive, on the full disk, and complain on stderr. It owns no file.
-            std::mem::forget(zip);
-            Err(error)
-        }
-    }
-}
-
-fn fill<W: Write + Seek>(zip: &mut ZipWriter<W>, folder: &str, contents: &Encoded) -> io::Result<()> {
-    let stored = SimpleFileOptions::default()
-        .compression_method(CompressionMethod::Stored)
-        .with_alignment(ALIGNMENT);
+    let mut add = |name: &str, bytes: &[u8]| {
+        zip.add(&format!("{folder}/{name}"), bytes.len() as u64, |out| {
+            out.write_all(bytes)
+        })
+    };
     // PyTorch takes the folder's name from the first entry.
-    zip.start_file(format!("{folder}/data.pkl"), stored)?;
-    zip.write_all(&contents.pickle)?;
-    zip.start_file(format!("{folder}/byteorder"), stored)?;
-    zip.write_all(b"little")?;
+    add("data.pkl", &contents.pickle)?;
+    add("byteorder", b"little")?;
+    add("version", FORMAT_VERSION)?;
     for (number, tensor) in contents.storages.iter().enumerate() {
-        let bytes = tensor.numel() * tensor.kind().elt_size_in_bytes();
-        zip.start_file(
-            format!("{folder}/data/{number}"),
-            stored.large_file(bytes >= ZIP64_FROM),
-        )?;
-        write_elements(zip, tensor)?;
+        let length = tensor.numel() * tensor.kind().elt_size_in_bytes();
+        zip.add(&format!("{folder}/data/{number}"), length as u64, |out| {
+            write_elements(out, tensor)
+        })?;
     }
-    zip.start_file(format!("{folder}/version"), stored)?;
-    zip.write_all(FORMAT_VERSION.as_bytes())
+    zip.finish()
 }
 
 /// The elements row by row, from whatever device and in whatever order they lie.
-fn write_elements(out: &mut impl Write, tensor: &Tensor) -> io::Result<()> {
+fn write_elements(out: &mut dyn Write, tensor: &Tensor) -> io::Result<()> {
     let elements = tensor.numel();
     let element_bytes = tensor.kind().elt_size_in_bytes();
     let row = tensor.f_reshape([elements as i64]).map_err(io::Error::other)?;

@@ -15,6 +15,7 @@ mod optimizer_state;
 mod pickle;
 mod state_dict;
 mod value;
+mod zip_writer;
 
 pub use contents::{Checkpoint, Metadata, TrainingState, DINGO_VERSION};
 pub use error::CheckpointError;
