@@ -14,7 +14,11 @@ impl TrainSettings {
         self.stages.truncate(first);
         self.stages.extend(written.stages.iter().skip(first).cloned());
         if let Some(training) = self.raw["training"].as_mapping_mut() {
-            training.retain(|name, _| (0..first).any(|stage| *name == Value::from(format!("stage_{stage}"))));
+            let begun: Vec<String> = (0..first).map(|stage| format!("stage_{stage}")).collect();
+            training.retain(|name, _| {
+                name.as_str()
+                    .is_some_and(|name| begun.iter().any(|stage| stage == name))
+            });
             for stage in first..self.stages.len() {
                 let name = format!("stage_{stage}");
                 training.insert(name.as_str().into(), written.raw["training"][&name].clone());

@@ -86,7 +86,7 @@ pub fn check(svd: &SvdSettings, dataset_len: usize, bins: usize) -> Result<(), S
     let wanted = svd.num_training_samples + svd.num_validation_samples;
     let refuse = |key: &str, message: String| {
         Err(SettingsError::key(
-            &format!("model.embedding_kwargs.svd.{key}"),
+            format!("model.embedding_kwargs.svd.{key}"),
             &message,
         ))
     };

@@ -61,7 +61,7 @@ impl Identity {
         spmd.set("progress", moment.progress.to_object());
         spmd.set("complete", moment.progress.stage >= self.settings.stages.len());
         if let Some(early_stopping) = moment.early_stopping {
-            spmd.set("early_stopping", &early_stopping.state());
+            spmd.set("early_stopping", early_stopping.state());
         }
         let shallow = |object: &Option<Object>| object.as_ref().map(Object::shallow_clone);
         let other = self
