@@ -76,7 +76,7 @@ fn read_case(folder: &Path) -> Option<Case> {
         return None;
     }
     let checkpoint = Checkpoint::load(folder.join("model_init.pt")).unwrap();
-    let settings = ModelSettings::from_value(checkpoint.model_kwargs);
+    let settings = ModelSettings::from_value(checkpoint.model_kwargs).unwrap();
     let arrays = read_npz(&folder.join("network.npz"));
     Some(Case {
         name,
