@@ -42,6 +42,10 @@ pub fn exit_status(error: &anyhow::Error) -> i32 {
 pub fn start_logging(rank: usize) {
     let default = if rank == 0 { "info" } else { "warn" };
     let mut builder = env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(default));
+    if rank != 0 {
+        // Every rank reads the same settings: one telling of what is odd about them is enough.
+        builder.filter_module("dingo_spmd::settings", log::LevelFilter::Off);
+    }
     builder
         .target(env_logger::Target::Stdout)
         .format(move |out, record| match record.level() {

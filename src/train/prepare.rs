@@ -88,7 +88,7 @@ fn report_ranks(world: &World, local: &LocalSettings) {
         plural(world.size, "rank"),
         plural(world.nodes, "node")
     );
-    if local.num_gpus != 1 && local.num_gpus != world.size {
+    if local.num_gpus_is_given() && local.num_gpus != world.size {
         log::warn!(
             "local.num_gpus is {}, but there {} {}: the number of ranks counts. Start {} with mpirun -np {} if that was meant.",
             local.num_gpus,
