@@ -17,7 +17,7 @@ pub const COMPLETE: i32 = 0;
 pub const FAILED: i32 = 1;
 /// Settings, data, a checkpoint or the command line are not as they must be.
 pub const BAD_INPUT: i32 = 2;
-/// A limit was reached; the same command goes on from the checkpoint.
+/// A limit was reached or a signal arrived; the same command goes on from the checkpoint.
 pub const STOPPED: i32 = 3;
 
 /// The status that an error ends the program with.
@@ -42,6 +42,10 @@ pub fn exit_status(error: &anyhow::Error) -> i32 {
 pub fn start_logging(rank: usize) {
     let default = if rank == 0 { "info" } else { "warn" };
     let mut builder = env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(default));
+    if rank != 0 {
+        // Every rank reads the same settings: one telling of what is odd about them is enough.
+        builder.filter_module("dingo_spmd::settings", log::LevelFilter::Off);
+    }
     builder
         .target(env_logger::Target::Stdout)
         .format(move |out, record| match record.level() {
@@ -78,6 +82,7 @@ pub fn train(world: &World, arguments: &TrainArgs) -> Result<i32> {
         settings: arguments.settings_path().map(Into::into),
         train_dir,
         checkpoint: arguments.checkpoint.clone(),
+        interrupted_status: [STOPPED, FAILED],
     };
     match train::run(world, &request)? {
         Outcome::Complete => {
@@ -89,8 +94,8 @@ pub fn train(world: &World, arguments: &TrainArgs) -> Result<i32> {
             Ok(COMPLETE)
         }
         Outcome::Tested => Ok(COMPLETE),
-        Outcome::Stopped => {
-            log::info!("Program terminated due to runtime limit. The same command goes on.");
+        Outcome::Stopped(reason) => {
+            log::info!("Program terminated due to {reason}. The same command goes on.");
             Ok(STOPPED)
         }
     }

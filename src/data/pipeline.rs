@@ -100,6 +100,11 @@ impl Pipeline {
         &self.standardization
     }
 
+    /// The names of the detectors, in the order of the strain; a triangular one counts as three.
+    pub fn detectors(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.network.names()
+    }
+
     pub fn dataset(&self) -> &Arc<WaveformDataset> {
         &self.dataset
     }

@@ -243,6 +243,7 @@ pub const LOCAL: &[Known] = &[
     read("max_skipped_steps"),
     read("collective_timeout"),
     read("gradient_noise_scale"),
+    read("checkpoint_minutes"),
 ];
 
 pub const RUNTIME_LIMITS: &[Known] = &[

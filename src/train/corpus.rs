@@ -2,14 +2,13 @@
 
 use super::progress::Progress;
 use crate::data::{
-    copy_to_node, train_test_split, AsdDataset, DataError, Loader, LoaderOptions, Pipeline, TrainTestSplit,
-    WaveformDataset,
+    copy_to_node, train_test_split, AsdDataset, DataError, DetectorNetwork, Loader, LoaderOptions, Pipeline,
+    TrainTestSplit, WaveformDataset,
 };
 use crate::settings::{LocalSettings, StageSettings, TrainSettings};
 use crate::spmd::World;
 use anyhow::Result;
 use std::collections::HashMap;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -63,19 +62,10 @@ impl Corpus {
             local.leave_waveforms_on_disk,
         )?);
         let split = train_test_split(dataset.len(), settings.data.train_fraction);
-        if split.train.is_empty() || split.test.is_empty() {
-            return Err(DataError::Setting {
-                key: "data.train_fraction".into(),
-                message: format!(
-                    "{} of {} samples leaves {} to train on and {} to test: both must have some",
-                    settings.data.train_fraction,
-                    dataset.len(),
-                    split.train.len(),
-                    split.test.len()
-                ),
-            }
-            .into());
-        }
+        check_split(&split, settings.data.train_fraction)?;
+        // A triangular detector has three interferometers, each with its own noise.
+        let network = DetectorNetwork::new(&settings.data.detectors, settings.data.ref_time)?;
+        let detectors: Vec<String> = network.names().map(String::from).collect();
         let mut asds = HashMap::new();
         for stage in settings
             .stages
@@ -84,7 +74,7 @@ impl Corpus {
         {
             let path = &stage.asd_dataset_path;
             if !asds.contains_key(path) {
-                let opened = AsdDataset::open(path, &settings.data.detectors, dataset.domain())?;
+                let opened = AsdDataset::open(path, &detectors, dataset.domain())?;
                 asds.insert(path.clone(), Arc::new(opened));
             }
         }
@@ -101,15 +91,9 @@ impl Corpus {
         let pipeline = self.pipeline(settings, stage, 0)?;
         settings.set_standardization(pipeline.standardization());
         let domain = self.dataset.domain();
-        let input_dims = [settings.data.detectors.len(), 3, domain.num_bins() - domain.min_index()];
+        let input_dims = [pipeline.detectors().len(), 3, domain.num_bins() - domain.min_index()];
         settings.complete_model(settings.data.inference_parameters.len(), input_dims);
         Ok(())
-    }
-
-    /// Names and values of the dataset's own parameters for some of its samples.
-    pub fn parameters_of(&self, samples: Range<usize>) -> Vec<(String, Vec<f64>)> {
-        let values = |name: &String| Some((name.clone(), self.dataset.parameter(name)?[samples.clone()].to_vec()));
-        self.dataset.parameter_names().iter().filter_map(values).collect()
     }
 
     /// The transforms of a stage: its noise, everything else the run's.
@@ -154,4 +138,19 @@ impl Corpus {
             test: loader(&self.split.test, false),
         })
     }
+}
+
+fn check_split(split: &TrainTestSplit, train_fraction: f64) -> Result<(), DataError> {
+    let (train, test) = (split.train.len(), split.test.len());
+    if train > 0 && test > 0 {
+        return Ok(());
+    }
+    let message = format!(
+        "{train_fraction} of {} samples leaves {train} to train on and {test} to test: both must have some",
+        train + test
+    );
+    Err(DataError::Setting {
+        key: "data.train_fraction".into(),
+        message,
+    })
 }

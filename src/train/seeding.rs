@@ -44,11 +44,12 @@ pub fn embedding_bases(
     };
     let training_waveforms = waveforms(&training)?;
     let validation_waveforms = waveforms(&validation)?;
-    let parameters = corpus.parameters_of(share(world, validation.clone()));
+    let own: Vec<usize> = share(world, validation.clone()).collect();
+    let parameters = world.agree(pipeline.clean_parameters(&own).map_err(Into::into))?;
 
     log::info!("Generating SVD basis for ifo:");
     let mut bases = Vec::new();
-    for (detector, name) in settings.data.detectors.iter().enumerate() {
+    for (detector, name) in pipeline.detectors().enumerate() {
         let min_index = corpus.dataset.domain().min_index();
         let rows = part(world, &training_waveforms[detector], &training);
         let mut basis = SvdBasis::compute(rows, min_index, svd.size, seed as u32, world)
@@ -63,7 +64,7 @@ pub fn embedding_bases(
             basis.summary()
         );
         bases.push(DetectorBasis {
-            detector: name.clone(),
+            detector: name.to_owned(),
             basis,
         });
     }

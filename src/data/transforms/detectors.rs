@@ -48,7 +48,7 @@ impl DetectorNetwork {
         self.detectors.is_empty()
     }
 
-    pub fn names(&self) -> impl Iterator<Item = &str> {
+    pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
         self.detectors.iter().map(|detector| detector.name.as_str())
     }
 
