@@ -53,6 +53,17 @@ pub enum MatmulPrecision {
     Medium,
 }
 
+impl MatmulPrecision {
+    /// PyTorch's word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            MatmulPrecision::Highest => "highest",
+            MatmulPrecision::High => "high",
+            MatmulPrecision::Medium => "medium",
+        }
+    }
+}
+
 /// Seconds and epochs; `None` is no limit.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RuntimeLimitSettings {

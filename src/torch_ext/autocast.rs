@@ -119,7 +119,7 @@ mod tests {
             x.linear(weight, None::<Tensor>).double_value(&[0, 0])
         };
         assert_eq!(output(&weight), 2.0);
-        tch::no_grad(|| weight.fill_(3.0));
+        let _ = tch::no_grad(|| weight.fill_(3.0));
         assert_eq!(output(&weight), 6.0);
     }
 

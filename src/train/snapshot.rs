@@ -1,7 +1,7 @@
 //! From a run in progress to a checkpoint, and to files in the train dir.
 
 use super::writer::{Contents, NewFile, Writer};
-use super::{CheckpointPaths, EarlyStopping, History, Optimizer, Progress, Scheduler};
+use super::{CheckpointPaths, EarlyStopping, History, Progress, Scheduler, Stepper};
 use crate::checkpoint::{Checkpoint, Dict, Metadata, Object, OptimizerState, StateEntry, TrainingState, DINGO_VERSION};
 use crate::posterior::PosteriorModel;
 use crate::settings::{StageSettings, TrainSettings, Value};
@@ -47,7 +47,7 @@ impl Identity {
 /// Where training stands.
 pub struct Moment<'a> {
     pub model: &'a dyn PosteriorModel,
-    pub optimizer: &'a Optimizer,
+    pub stepper: &'a Stepper,
     pub scheduler: &'a Scheduler,
     pub stage: &'a StageSettings,
     pub early_stopping: Option<&'a EarlyStopping>,
@@ -111,6 +111,10 @@ impl Identity {
         if let Some(early_stopping) = moment.early_stopping {
             spmd.set("early_stopping", early_stopping.state());
         }
+        spmd.set("scaler", moment.stepper.precision.scaler.state());
+        if let Some(norms) = &moment.stepper.norms {
+            spmd.set("noise_scale", norms.noise_scale.state());
+        }
         spmd
     }
 }
@@ -119,7 +123,7 @@ fn training_state(moment: &Moment) -> Result<TrainingState, TchError> {
     Ok(TrainingState {
         optimizer_kwargs: moment.stage.raw_optimizer.clone(),
         scheduler_kwargs: moment.stage.raw_scheduler.clone(),
-        optimizer: Some(copied(moment.optimizer.state())?),
+        optimizer: Some(copied(moment.stepper.optimizer.state())?),
         scheduler: Some(moment.scheduler.state()),
     })
 }
@@ -213,6 +217,14 @@ impl Recorder {
             return Ok(());
         }
         self.write(identity, moment, None, Vec::new())
+    }
+
+    /// The checkpoint that a run which has diverged may be resumed from, once it is on the disk.
+    pub fn last_good(&mut self) -> Option<PathBuf> {
+        if let Err(error) = self.finish() {
+            log::warn!("{error:#}");
+        }
+        Some(self.paths.latest()).filter(|path| path.exists())
     }
 
     /// Waits until all files are on the disk.
