@@ -281,10 +281,9 @@ fn mixed_precision_keeps_the_flow_exact() {
             fill(model.state());
             let theta = ramp(&[64, 5], |n| (n * 2.0).sin() * 1.5);
             let context = [ramp(&[64, 2, 3, 4], |n| n.cos())];
-            let single = no_grad(|| model.loss(&theta, &context, Mode::Eval)).unwrap();
             for kind in [Kind::BFloat16, Kind::Half] {
+                let single = no_grad(|| model.loss(&theta, &context, Mode::Eval)).unwrap();
                 let short = Autocast::on(Device::Cpu, kind).unwrap();
-                let loss = model.loss(&theta, &context, Mode::Train).unwrap();
                 let tested = no_grad(|| model.loss(&theta, &context, Mode::Eval)).unwrap();
                 let (noise, restored) = no_grad(|| {
                     let (noise, _) = model.network().to_noise(&theta, &context, Mode::Eval).unwrap();
