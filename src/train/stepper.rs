@@ -48,10 +48,12 @@ impl Stepper {
             );
         }
         let norms = norms.flatten();
+        let defaults = ReducerOptions::default();
         let options = ReducerOptions {
             bucket_bytes: local.bucket_bytes(),
+            first_bucket_bytes: defaults.first_bucket_bytes.min(local.bucket_bytes()),
             local_norm: norms.is_some(),
-            ..ReducerOptions::default()
+            ..defaults
         };
         Ok(Stepper {
             optimizer,
