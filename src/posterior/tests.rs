@@ -290,6 +290,7 @@ fn mixed_precision_keeps_the_flow_exact() {
                     let (restored, _) = model.network().from_noise(&noise, &context).unwrap();
                     (noise, restored)
                 });
+                let loss = model.loss(&theta, &context, Mode::Train).unwrap();
                 drop(short);
                 assert_eq!(
                     (loss.kind(), tested.kind(), noise.kind()),
