@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 ///
 /// Start one process per rank with mpirun or srun:  mpirun -np 8 dingo-spmd settings.yaml
 ///
-/// Exit status: 0 all stages are complete; 2 bad settings or input; 3 stopped at a limit, with a checkpoint from which
-/// the same command goes on; 1 anything else.
+/// Exit status: 0 all stages are complete; 2 bad settings or input; 3 stopped at a limit or by a signal (SIGTERM,
+/// SIGINT, SIGUSR1), with a checkpoint from which the same command goes on; 1 anything else.
 #[derive(Debug, Parser)]
 #[command(
     name = "dingo-spmd",

@@ -17,7 +17,7 @@ pub const COMPLETE: i32 = 0;
 pub const FAILED: i32 = 1;
 /// Settings, data, a checkpoint or the command line are not as they must be.
 pub const BAD_INPUT: i32 = 2;
-/// A limit was reached; the same command goes on from the checkpoint.
+/// A limit was reached or a signal arrived; the same command goes on from the checkpoint.
 pub const STOPPED: i32 = 3;
 
 /// The status that an error ends the program with.
@@ -82,6 +82,7 @@ pub fn train(world: &World, arguments: &TrainArgs) -> Result<i32> {
         settings: arguments.settings_path().map(Into::into),
         train_dir,
         checkpoint: arguments.checkpoint.clone(),
+        interrupted_status: [STOPPED, FAILED],
     };
     match train::run(world, &request)? {
         Outcome::Complete => {
@@ -93,8 +94,8 @@ pub fn train(world: &World, arguments: &TrainArgs) -> Result<i32> {
             Ok(COMPLETE)
         }
         Outcome::Tested => Ok(COMPLETE),
-        Outcome::Stopped => {
-            log::info!("Program terminated due to runtime limit. The same command goes on.");
+        Outcome::Stopped(reason) => {
+            log::info!("Program terminated due to {reason}. The same command goes on.");
             Ok(STOPPED)
         }
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// Puts what `write` writes at `path`, in place of what stood there. If anything fails, that stays as it was, and the
 /// partial file is removed.
-pub(super) fn replace_file(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
+pub fn replace_file(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
     let partial = partial_name(path)?;
     let result = write_partial(&partial, write).and_then(|()| fs::rename(&partial, path));
     if result.is_err() {

@@ -17,6 +17,7 @@ mod state_dict;
 mod value;
 mod zip_writer;
 
+pub use atomic_file::replace_file;
 pub use contents::{Checkpoint, Metadata, TrainingState, DINGO_VERSION};
 pub use error::CheckpointError;
 pub use object::{Dict, Object};

@@ -86,7 +86,7 @@ impl Loader {
 
     /// This rank's samples of a batch, as indices of the dataset.
     pub fn share(&self, epoch: u64, batch: usize) -> Vec<usize> {
-        self.plan(epoch).share(batch).1
+        self.plan(epoch).share(batch).indices
     }
 
     fn plan(&self, epoch: u64) -> EpochPlan {
@@ -112,9 +112,19 @@ struct EpochPlan {
     order: Option<Vec<u32>>,
 }
 
+/// A rank's part of a batch.
+struct Share {
+    /// Samples of the batch, over all ranks.
+    global_count: usize,
+    /// Where the part begins among them.
+    first_sample: usize,
+    /// Of the dataset.
+    indices: Vec<usize>,
+}
+
 impl EpochPlan {
-    /// Samples in the global batch, and this rank's.
-    fn share(&self, batch: usize) -> (usize, Vec<usize>) {
+    /// This rank's part of a batch.
+    fn share(&self, batch: usize) -> Share {
         let LoaderOptions {
             batch_size,
             rank,
@@ -125,19 +135,21 @@ impl EpochPlan {
         let count = batch_size.min(self.indices.len() - start);
         let Range { start: from, end: to } = share_of(count, rank, world_size);
         let place = |i: usize| self.order.as_ref().map_or(i, |order| order[i] as usize);
-        (
-            count,
-            (start + from..start + to).map(|i| self.indices[place(i)]).collect(),
-        )
+        Share {
+            global_count: count,
+            first_sample: from,
+            indices: (start + from..start + to).map(|i| self.indices[place(i)]).collect(),
+        }
     }
 
     fn make(&self, batch: usize) -> Result<Batch, DataError> {
-        let (global_count, indices) = self.share(batch);
-        let (theta, context) = self.pipeline.batch(&indices, self.epoch)?;
+        let share = self.share(batch);
+        let (theta, context) = self.pipeline.batch(&share.indices, self.epoch)?;
         Ok(Batch {
             theta,
             context,
-            global_count,
+            global_count: share.global_count,
+            first_sample: share.first_sample,
         })
     }
 }

@@ -42,4 +42,6 @@ pub struct Batch {
     pub context: Vec<Tensor>,
     /// Samples of the global batch, over all ranks.
     pub global_count: usize,
+    /// Where this rank's samples begin among them.
+    pub first_sample: usize,
 }

@@ -27,7 +27,7 @@ mod scope;
 pub use activation::activate;
 pub use batch_norm::BatchNorm1d;
 pub use dense_residual_net::{DenseResidualNet, DenseResidualNetConfig};
-pub use dropout::Dropout;
+pub use dropout::{Dropout, TrainingPass};
 pub use embedding::{EmbeddingNet, StrainEmbedding};
 pub use error::NnError;
 pub use flows::{

@@ -1,5 +1,6 @@
 //! The parameters and buffers of a network, by name.
 
+use super::dropout::{CurrentPass, TrainingPass};
 use super::NnError;
 use indexmap::IndexMap;
 use tch::{no_grad, Tensor};
@@ -25,12 +26,22 @@ struct Entry {
 #[derive(Debug, Default)]
 pub struct ModuleState {
     entries: IndexMap<String, Entry>,
+    pass: CurrentPass,
 }
 
 impl ModuleState {
     pub(super) fn insert(&mut self, name: String, tensor: Tensor, role: Role) {
         let previous = self.entries.insert(name, Entry { tensor, role });
         debug_assert!(previous.is_none(), "two tensors of one name");
+    }
+
+    /// Tells the layers that draw random numbers where the training stands, before each of its passes.
+    pub fn begin_pass(&self, pass: TrainingPass) {
+        self.pass.set(Some(pass));
+    }
+
+    pub(super) fn current_pass(&self) -> CurrentPass {
+        self.pass.clone()
     }
 
     /// `network.named_parameters()`: frozen ones included.

@@ -42,7 +42,7 @@ impl ResidualBlock {
             Linear::new(&layers.child(0), features, features)?,
             Linear::with_init(&layers.child(1), features, features, Init::symmetric(LAST_LAYER_BOUND))?,
         ];
-        let dropout = Dropout::new(config.dropout_probability);
+        let dropout = Dropout::new(scope, config.dropout_probability);
         Ok(ResidualBlock {
             norm_layers,
             context_layer,
@@ -58,7 +58,7 @@ impl ResidualBlock {
         let x = self.norm_layers[0].forward(input, mode)?;
         let x = self.linear_layers[0].forward(&activate(self.activation, &x))?;
         let x = self.norm_layers[1].forward(&x, mode)?;
-        let x = self.dropout.forward(&activate(self.activation, &x), mode);
+        let x = self.dropout.forward(&activate(self.activation, &x), mode)?;
         let mut x = self.linear_layers[1].forward(&x)?;
         if let (Some(layer), Some(context)) = (&self.context_layer, context) {
             x = Tensor::f_cat(&[x, layer.forward(context)?], 1)?.glu(1);

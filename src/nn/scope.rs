@@ -1,5 +1,6 @@
 //! Where layers get their tensors: a place in the tree of names.
 
+use super::dropout::CurrentPass;
 use super::{Init, ModuleState, NnError, Role, SplitMix64};
 use crate::torch_ext::RankStatistics;
 use std::cell::RefCell;
@@ -86,6 +87,11 @@ impl<'a> Scope<'a> {
 
     pub fn context(&self) -> &'a BuildContext {
         self.context
+    }
+
+    /// The training pass under way, as layers whose random numbers depend on it see it.
+    pub(super) fn current_pass(&self) -> CurrentPass {
+        self.state.borrow().current_pass()
     }
 
     pub fn device(&self) -> Device {

@@ -237,6 +237,7 @@ pub const LOCAL: &[Known] = &[
     read("seed"),
     read("data_threads"),
     read("bucket_size_mb"),
+    read("checkpoint_minutes"),
 ];
 
 pub const RUNTIME_LIMITS: &[Known] = &[

@@ -4,6 +4,7 @@ use super::keys;
 use super::section::{Origin, Section, NOT_NEGATIVE, POSITIVE};
 use super::{in_file, read_document, yaml, SettingsError, Value};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 #[derive(Debug, Clone)]
 pub struct LocalSettings {
@@ -14,6 +15,8 @@ pub struct LocalSettings {
     pub num_workers: Option<usize>,
     pub runtime_limits: RuntimeLimitSettings,
     pub checkpoint_epochs: Option<u64>,
+    /// How often `model_latest.pt` is written inside epochs; `None` is at their end only.
+    pub checkpoint_minutes: Option<f64>,
     pub leave_waveforms_on_disk: bool,
     pub local_cache_path: Option<PathBuf>,
     pub test_only: bool,
@@ -104,6 +107,11 @@ impl LocalSettings {
         (self.bucket_size_mb * f64::from(1 << 20)) as usize
     }
 
+    /// `checkpoint_minutes` as a duration; one that no clock can count is as good as none.
+    pub fn checkpoint_interval(&self) -> Option<Duration> {
+        Duration::try_from_secs_f64(self.checkpoint_minutes? * 60.0).ok()
+    }
+
     fn read(local: &mut Section) -> Result<Self, SettingsError> {
         local.check_keys(keys::LOCAL)?;
         if !matches!(local.get("wandb"), None | Some(Value::Null | Value::Bool(false))) {
@@ -126,6 +134,7 @@ impl LocalSettings {
             num_workers,
             runtime_limits: RuntimeLimitSettings::read(local.optional_child("runtime_limits")?)?,
             checkpoint_epochs: local.optional_count("checkpoint_epochs", 1)?,
+            checkpoint_minutes: local.optional_number("checkpoint_minutes", &POSITIVE)?,
             leave_waveforms_on_disk: local.flag_or("leave_waveforms_on_disk", true)?,
             local_cache_path: local
                 .optional_text("local_cache_path", "the path of a folder")?

@@ -6,8 +6,8 @@ use std::io::Write;
 /// The exit status of a panic, and of any other failure that has no status of its own.
 pub(super) const GENERAL_FAILURE: i32 = 1;
 
-/// Ends the processes of all ranks. Never returns, whatever state MPI is in.
-pub(super) fn abort_job(status: i32) -> ! {
+/// Ends the processes of all ranks with this status. For threads that have no [`World`](super::World). Never returns, whatever state MPI is in.
+pub fn abort_job(status: i32) -> ! {
     let _ = std::io::stdout().flush();
     if mpi::environment::is_initialized() && !mpi::environment::is_finalized() {
         // SAFETY: MPI is running; MPI_Abort may be called from any thread at any time.

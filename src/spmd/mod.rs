@@ -19,6 +19,7 @@ pub use agree::RankFailure;
 pub use collectives::{Collectives, HostCollectives};
 pub use communicator::Traffic;
 pub use error::SpmdError;
+pub use failure::abort_job;
 pub use number::Number;
 pub use reducer::{GradientReducer, Reduced, ReducerOptions, SCALAR_SLOTS};
 pub use world::World;

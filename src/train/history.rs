@@ -1,14 +1,17 @@
 //! `history.txt`: one row per epoch, as Dingo's `write_history` (Python's csv writer) writes it.
 
+use super::writer::{Contents, NewFile};
 use super::TrainError;
-use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Rows of epoch, train loss, test loss and learning rates, separated by tabs and ended by `\r\n`. Rank 0's alone.
+///
+/// It is kept in memory, and the file replaced by the whole of it, so that no row is ever cut off or missing.
 #[derive(Debug)]
 pub struct History {
     path: PathBuf,
+    rows: String,
 }
 
 impl History {
@@ -19,18 +22,20 @@ impl History {
             let message = "belongs to an earlier run; resume that run or choose another train directory".to_owned();
             return Err(TrainError::History { path, message });
         }
-        Ok(History { path })
+        let rows = String::new();
+        Ok(History { path, rows })
     }
 
-    /// For a run that continues after `completed_epochs`. A row of a later epoch, or one cut off while it was written,
-    /// comes from a run that ended before its checkpoint: such rows are dropped, in one atomic replacement.
+    /// For a run that continues after `completed_epochs`. A row of a later epoch, or one cut off while it was written (by
+    /// Dingo), comes from a run that ended before its checkpoint: such rows are dropped, in the file with the next
+    /// checkpoint.
     pub fn resume(train_dir: &Path, completed_epochs: u64) -> Result<History, TrainError> {
         let path = train_dir.join("history.txt");
+        let mut rows = String::new();
         if !path.exists() {
-            return Ok(History { path });
+            return Ok(History { path, rows });
         }
         let text = fs::read_to_string(&path).map_err(TrainError::io("read", &path))?;
-        let mut kept = String::new();
         for row in text.split_inclusive('\n').filter(|row| row.ends_with('\n')) {
             let epoch = row
                 .split('\t')
@@ -41,43 +46,32 @@ impl History {
                 return Err(TrainError::History { path, message });
             };
             if epoch <= completed_epochs {
-                kept.push_str(row);
+                rows.push_str(row);
             }
         }
-        if kept != text {
-            replace(&path, &kept)?;
-        }
-        Ok(History { path })
+        Ok(History { path, rows })
     }
 
-    /// Appends an epoch's row and waits until it is on the disk, so that no checkpoint is ahead of its history.
-    /// `learning_rates` are those the epoch was trained with.
-    pub fn write(&self, epoch: u64, train_loss: f64, test_loss: f64, learning_rates: &[f64]) -> Result<(), TrainError> {
-        let mut row = format!("{epoch}");
+    /// Adds an epoch's row. `learning_rates` are those the epoch was trained with.
+    pub fn add(&mut self, epoch: u64, train_loss: f64, test_loss: f64, learning_rates: &[f64]) {
+        let row = &mut self.rows;
+        row.push_str(&epoch.to_string());
         for number in [train_loss, test_loss].iter().chain(learning_rates) {
             row.push('\t');
             row.push_str(&python_repr(*number));
         }
         row.push_str("\r\n");
-        let append = || {
-            let mut file = OpenOptions::new().create(true).append(true).open(&self.path)?;
-            file.write_all(row.as_bytes())?;
-            file.sync_data()
-        };
-        append().map_err(TrainError::io("write", &self.path))
     }
-}
 
-/// Replaces a file by way of a temporary one beside it, so that a reader sees the old text or the new.
-fn replace(path: &Path, text: &str) -> Result<(), TrainError> {
-    let temporary = path.with_extension("txt.tmp");
-    let write = || {
-        let mut file = File::create(&temporary)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&temporary, path)
-    };
-    write().map_err(TrainError::io("rewrite", path))
+    /// The file, to be written before the checkpoint of its last epoch, so that no checkpoint is ahead of its history. None
+    /// before the first epoch is complete.
+    pub fn file(&self) -> Option<NewFile> {
+        let is_due = !self.rows.is_empty() || self.path.exists();
+        is_due.then(|| NewFile {
+            paths: vec![self.path.clone()],
+            contents: Contents::Text(self.rows.clone()),
+        })
+    }
 }
 
 /// A float as Python's `repr`: the shortest digits that give it back, an exponent of two digits at least when the
@@ -135,23 +129,26 @@ mod tests {
         }
     }
 
-    fn text(folder: &tempfile::TempDir) -> String {
-        fs::read_to_string(folder.path().join("history.txt")).unwrap()
+    fn text(history: &History) -> String {
+        match history.file().map(|file| file.contents) {
+            Some(Contents::Text(text)) => text,
+            Some(Contents::Checkpoint(_)) => panic!("a history is text"),
+            None => String::new(),
+        }
     }
 
     /// The bytes that Dingo's `write_history` left for the same calls.
     #[test]
     fn rows_are_dingos() {
         let folder = tempfile::tempdir().unwrap();
-        let history = History::create(folder.path()).unwrap();
-        history.write(1, -1.5, f64::NAN, &[1e-5]).unwrap();
-        history
-            .write(2, 12345678901234567890.0, f64::INFINITY, &[0.0001, 3.0])
-            .unwrap();
+        let mut history = History::create(folder.path()).unwrap();
+        history.add(1, -1.5, f64::NAN, &[1e-5]);
+        history.add(2, 12345678901234567890.0, f64::INFINITY, &[0.0001, 3.0]);
         assert_eq!(
-            text(&folder),
+            text(&history),
             "1\t-1.5\tnan\t1e-05\r\n2\t1.2345678901234567e+19\tinf\t0.0001\t3.0\r\n"
         );
+        fs::write(&history.path, "").unwrap();
         assert!(matches!(
             History::create(folder.path()),
             Err(TrainError::History { .. })
@@ -167,19 +164,17 @@ mod tests {
             "1\t3.0\t3.1\t0.1\r\n2\t2.0\t2.1\t0.1\r\n3\t1.0\t1.1\t0.1\r\n4\t0.9",
         )
         .unwrap();
-        let history = History::resume(folder.path(), 2).unwrap();
-        history.write(3, 1.5, 1.6, &[0.1]).unwrap();
+        let mut history = History::resume(folder.path(), 2).unwrap();
+        history.add(3, 1.5, 1.6, &[0.1]);
         assert_eq!(
-            text(&folder),
+            text(&history),
             "1\t3.0\t3.1\t0.1\r\n2\t2.0\t2.1\t0.1\r\n3\t1.5\t1.6\t0.1\r\n"
         );
-        let files = fs::read_dir(folder.path()).unwrap().count();
-        assert_eq!(files, 1, "no temporary file is left");
 
         // A torn row is dropped even if its epoch is complete, or the next row would be glued to it.
         fs::write(&path, "1\t3.0\t3.1\t0.1\r\n2\t2.").unwrap();
-        History::resume(folder.path(), 2).unwrap();
-        assert_eq!(text(&folder), "1\t3.0\t3.1\t0.1\r\n");
+        let history = History::resume(folder.path(), 2).unwrap();
+        assert_eq!(text(&history), "1\t3.0\t3.1\t0.1\r\n");
 
         fs::write(&path, "epoch\tloss\r\n").unwrap();
         let error = History::resume(folder.path(), 2).unwrap_err().to_string();
@@ -192,10 +187,8 @@ mod tests {
     #[test]
     fn resuming_without_a_history_starts_one() {
         let folder = tempfile::tempdir().unwrap();
-        History::resume(folder.path(), 7)
-            .unwrap()
-            .write(8, 1.0, 2.0, &[0.5])
-            .unwrap();
-        assert_eq!(text(&folder), "8\t1.0\t2.0\t0.5\r\n");
+        let mut history = History::resume(folder.path(), 7).unwrap();
+        history.add(8, 1.0, 2.0, &[0.5]);
+        assert_eq!(text(&history), "8\t1.0\t2.0\t0.5\r\n");
     }
 }

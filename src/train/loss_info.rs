@@ -93,7 +93,20 @@ impl LossInfo {
         Ok(())
     }
 
-    /// Steps since the epoch began.
+    /// What [`LossInfo::continue_from`] needs in a later run: the sum of the losses so far and the number of their samples.
+    /// Waits for the device.
+    pub fn sums(&mut self) -> Result<[f64; 2], TrainError> {
+        self.read()?;
+        Ok([self.loss.sum, self.loss.weight])
+    }
+
+    /// Goes on with an epoch that an earlier run began. Times and steps count from here.
+    pub fn continue_from(&mut self, [sum, samples]: [f64; 2]) {
+        self.loss.sum = sum;
+        self.loss.weight = samples;
+    }
+
+    /// Steps since this was made.
     pub fn iteration(&self) -> u64 {
         self.iteration
     }
@@ -298,6 +311,28 @@ mod tests {
         loss_info.update(&Tensor::from(3.0f32), 3).unwrap();
         loss_info.update(&Tensor::from_slice(&[5.0f32]), 1).unwrap();
         assert_eq!(loss_info.average().unwrap(), 2.0);
+    }
+
+    /// To the last bit, wherever it is cut.
+    #[test]
+    fn an_interrupted_epoch_has_the_same_average() {
+        let losses = [0.1, 7.3, -2.7, 1e-3, 5.55];
+        let new = || LossInfo::new(info(Mode::Train, 1, 50, 10, false), PrintEvery::Seconds(3600.0));
+        let add = |info: &mut LossInfo, losses: &[f64]| {
+            losses
+                .iter()
+                .for_each(|&loss| info.update(&Tensor::from(loss), 10).unwrap());
+        };
+        let mut whole = new();
+        add(&mut whole, &losses);
+        for cut in 0..=losses.len() {
+            let (mut first, mut second) = (new(), new());
+            add(&mut first, &losses[..cut]);
+            second.continue_from(first.sums().unwrap());
+            add(&mut second, &losses[cut..]);
+            assert_eq!(second.average().unwrap().to_bits(), whole.average().unwrap().to_bits());
+            assert_eq!(first.iteration() + second.iteration(), 5);
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod early_stopping;
 mod epoch;
 mod error;
 mod history;
+mod interrupts;
 mod loss_info;
 mod optimizer;
 mod prepare;
@@ -19,14 +20,17 @@ mod saved_state;
 mod scheduler;
 mod seeding;
 mod session;
+mod signals;
 mod snapshot;
 mod start;
+mod writer;
 
 pub use checkpoint_paths::CheckpointPaths;
 pub use corpus::{Corpus, StageLoaders};
 pub use early_stopping::EarlyStopping;
 pub use error::TrainError;
 pub use history::History;
+pub use interrupts::StopReason;
 pub use loss_info::{EpochInfo, LossInfo, Phase, PrintEvery};
 pub use optimizer::Optimizer;
 pub use progress::Progress;
@@ -35,20 +39,51 @@ pub use scheduler::Scheduler;
 pub use session::{Outcome, Session};
 pub use start::{Start, TrainRequest};
 
-use crate::spmd::World;
-use anyhow::Result;
-use std::time::Instant;
+use crate::spmd::{abort_job, World};
+use anyhow::{Context, Result};
+use signals::Signals;
+use std::time::{Duration, Instant};
 
-/// Trains what `request` asks for until all stages are complete or a limit is reached. All ranks call this together.
+/// Trains what `request` asks for until all stages are complete, a limit is reached or a signal arrives. All ranks call this
+/// together, once in a process.
 ///
 /// # Errors
 /// Bad settings or data (all ranks agree on them, and nothing is written), and whatever stops a training.
 pub fn run(world: &World, request: &TrainRequest) -> Result<Outcome> {
     let started = Instant::now();
+    let signals = listen(world, request)?;
     let start = world.agree(Start::read(request))?;
     if start.is_complete() {
         return Ok(Outcome::Complete);
     }
-    let mut session = Session::prepare(world, start, &request.train_dir, started)?;
+    let mut session = Session::prepare(world, start, &request.train_dir, signals, started)?;
     session.train()
+}
+
+/// Signals from the beginning on. One that comes before there is anything to save ends the job at once, with the status
+/// `request` names for it.
+fn listen(world: &World, request: &TrainRequest) -> Result<Signals> {
+    let (who, is_root) = (world.who(), world.is_root());
+    let checkpoint = request.checkpoint.clone().unwrap_or_else(|| request.latest());
+    let [stopped, failed] = request.interrupted_status;
+    let end = move |signal| {
+        if !is_root {
+            // mpirun hands a signal to all ranks, and rank 0 speaks for them. This one speaks if it was meant alone.
+            std::thread::sleep(Duration::from_secs(1));
+        }
+        let signal = signals::name(signal);
+        let (status, what) = match checkpoint.exists() {
+            true => (
+                stopped,
+                format!("the same command goes on from {}", checkpoint.display()),
+            ),
+            false => (
+                failed,
+                "there is nothing to save yet, and the same command starts anew".into(),
+            ),
+        };
+        eprintln!("Stop run: {signal} received by {who} before training began; {what}.");
+        abort_job(status)
+    };
+    Signals::listen(end).context("cannot listen for signals")
 }

@@ -1,10 +1,12 @@
 //! What happens between reading the settings and the first stage.
 
+use super::interrupts::Interrupts;
 use super::seeding::{self, DetectorBasis};
 use super::session::{Saved, Session};
+use super::signals::Signals;
 use super::snapshot::{Identity, Recorder};
-use super::{CheckpointPaths, Corpus, History, RuntimeLimits, Start, TrainError};
-use crate::checkpoint::{Checkpoint, CheckpointError};
+use super::{CheckpointPaths, Corpus, History, Progress, RuntimeLimits, Start, TrainError};
+use crate::checkpoint::{replace_file, Checkpoint, CheckpointError};
 use crate::nn::BuildContext;
 use crate::posterior::{self, PosteriorModel};
 use crate::settings::{LocalSettings, TrainSettings};
@@ -13,7 +15,8 @@ use crate::torch_ext::RankStatistics;
 use anyhow::{Context, Result};
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
-use std::path::Path;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 use tch::Tensor;
@@ -23,7 +26,13 @@ impl<'w> Session<'w> {
     ///
     /// # Errors
     /// Whatever is wrong with settings, data or checkpoint; the train dir is left as it was.
-    pub fn prepare(world: &'w World, start: Start, train_dir: &Path, started: Instant) -> Result<Session<'w>> {
+    pub fn prepare(
+        world: &'w World,
+        start: Start,
+        train_dir: &Path,
+        signals: Signals,
+        started: Instant,
+    ) -> Result<Session<'w>> {
         let Start {
             mut settings,
             mut local,
@@ -57,12 +66,13 @@ impl<'w> Session<'w> {
             }
         };
         let recorder = match world.is_root() {
-            true => open_train_dir(train_dir, &local, epoch, &bases).map(Some),
+            true => open_train_dir(train_dir, &local, resume.as_ref(), progress, &bases).map(Some),
             false => Ok(None),
         };
         let recorder = world.agree(recorder)?;
         let identity = Identity::new(corpus.dataset.settings().clone(), settings, seed, checkpoint);
         let limits = RuntimeLimits::new(&local.runtime_limits, epoch, started);
+        let interrupts = Interrupts::new(world, signals, &limits, local.checkpoint_interval());
         let saved = resume.map(|(checkpoint, path)| Saved::of(checkpoint, path));
         Ok(Session {
             world,
@@ -72,6 +82,7 @@ impl<'w> Session<'w> {
             model,
             recorder,
             limits,
+            interrupts,
             progress,
             epoch,
             iteration,
@@ -158,11 +169,18 @@ fn load_model(
 }
 
 /// Makes the train dir if it is not there, and puts into it what the run begins with.
-fn open_train_dir(train_dir: &Path, local: &LocalSettings, epoch: u64, bases: &[DetectorBasis]) -> Result<Recorder> {
+fn open_train_dir(
+    train_dir: &Path,
+    local: &LocalSettings,
+    resume: Option<&(Checkpoint, PathBuf)>,
+    progress: Progress,
+    bases: &[DetectorBasis],
+) -> Result<Recorder> {
     fs::create_dir_all(train_dir).map_err(TrainError::io("create", train_dir))?;
     let path = train_dir.join("local_settings.yaml");
-    if !path.exists() {
-        fs::write(&path, local.to_yaml()).map_err(TrainError::io("write", &path))?;
+    if resume.is_none() || !path.exists() {
+        let written = replace_file(&path, |out| out.write_all(local.to_yaml().as_bytes()));
+        written.map_err(TrainError::io("write", &path))?;
     }
     for basis in bases {
         let path = train_dir.join(format!("svd_{}.hdf5", basis.detector));
@@ -171,12 +189,12 @@ fn open_train_dir(train_dir: &Path, local: &LocalSettings, epoch: u64, bases: &[
             .write(&path)
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
-    let history = match epoch {
-        0 => History::create(train_dir)?,
-        _ => History::resume(train_dir, epoch)?,
+    let paths = CheckpointPaths::new(train_dir, local.checkpoint_epochs);
+    let Some((checkpoint, path)) = resume else {
+        return Ok(Recorder::new(paths, History::create(train_dir)?, None));
     };
-    Ok(Recorder::new(
-        CheckpointPaths::new(train_dir, local.checkpoint_epochs),
-        history,
-    ))
+    let history = History::resume(train_dir, checkpoint.epoch)?;
+    let is_latest = *path == paths.latest();
+    let latest = is_latest.then(|| (checkpoint.epoch, progress.batches));
+    Ok(Recorder::new(paths, history, latest))
 }

@@ -1,16 +1,19 @@
-//! Where a run stands: in which stage, after how many of its epochs.
+//! Where a run stands: in which stage, after how many of its epochs and of the next epoch's batches.
 
 use crate::checkpoint::{Checkpoint, Object};
 use crate::settings::StageSettings;
 
-/// The next epoch to train is number `epoch_in_stage + 1` of stage `stage`; `stage == stages.len()` when all are done.
+/// The next epoch to complete is number `epoch_in_stage + 1` of stage `stage`; `stage == stages.len()` when all are done.
 ///
 /// Dingo derives this from the number of epochs alone. That is not enough where early stopping ends a stage before its last
-/// epoch, so it is recorded in the checkpoint, under `spmd`.
+/// epoch, or inside an epoch, so it is recorded in the checkpoint, under `spmd`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Progress {
     pub stage: usize,
+    /// Epochs of the stage that are complete: trained and tested.
     pub epoch_in_stage: usize,
+    /// Batches of the next one that were trained on.
+    pub batches: usize,
 }
 
 impl Progress {
@@ -22,13 +25,14 @@ impl Progress {
                 return Progress {
                     stage,
                     epoch_in_stage: left,
+                    batches: 0,
                 };
             }
             left -= settings.epochs;
         }
         Progress {
             stage: stages.len(),
-            epoch_in_stage: 0,
+            ..Progress::default()
         }
     }
 
@@ -41,9 +45,14 @@ impl Progress {
         recorded.unwrap_or_else(|| Progress::from_epochs(checkpoint.epoch, stages))
     }
 
-    /// Stages that at least one epoch was trained in.
+    /// Whether some of the stage was trained, but not all.
+    pub fn is_inside_stage(self) -> bool {
+        self.epoch_in_stage > 0 || self.batches > 0
+    }
+
+    /// Stages that at least one batch was trained in.
     pub fn stages_begun(self) -> usize {
-        self.stage + usize::from(self.epoch_in_stage > 0)
+        self.stage + usize::from(self.is_inside_stage())
     }
 
     /// After one more epoch; `stage_over` when early stopping ends the stage with it.
@@ -52,12 +61,13 @@ impl Progress {
         if stage_over || done >= stages[self.stage].epochs {
             Progress {
                 stage: self.stage + 1,
-                epoch_in_stage: 0,
+                ..Progress::default()
             }
         } else {
             Progress {
+                stage: self.stage,
                 epoch_in_stage: done,
-                ..self
+                batches: 0,
             }
         }
     }
@@ -66,6 +76,7 @@ impl Progress {
         Object::dict([
             ("stage", self.stage as u64),
             ("epoch_in_stage", self.epoch_in_stage as u64),
+            ("batches", self.batches as u64),
         ])
     }
 
@@ -75,6 +86,7 @@ impl Progress {
         Some(Progress {
             stage: entry("stage")?,
             epoch_in_stage: entry("epoch_in_stage")?,
+            batches: entry("batches").unwrap_or(0),
         })
     }
 }
@@ -89,79 +101,40 @@ mod tests {
         Settings::load(&case).expect("the case's settings").train.stages // 2 epochs, then 1
     }
 
+    fn at(stage: usize, epoch_in_stage: usize, batches: usize) -> Progress {
+        Progress {
+            stage,
+            epoch_in_stage,
+            batches,
+        }
+    }
+
     #[test]
     fn epochs_alone_mean_what_they_mean_to_dingo() {
-        let at = |epochs| Progress::from_epochs(epochs, &stages());
-        assert_eq!(
-            at(0),
-            Progress {
-                stage: 0,
-                epoch_in_stage: 0
-            }
-        );
-        assert_eq!(
-            at(1),
-            Progress {
-                stage: 0,
-                epoch_in_stage: 1
-            }
-        );
-        assert_eq!(
-            at(2),
-            Progress {
-                stage: 1,
-                epoch_in_stage: 0
-            }
-        );
-        assert_eq!(
-            at(3),
-            Progress {
-                stage: 2,
-                epoch_in_stage: 0
-            }
-        );
-        assert_eq!(
-            at(9),
-            Progress {
-                stage: 2,
-                epoch_in_stage: 0
-            }
-        );
+        let after = |epochs| Progress::from_epochs(epochs, &stages());
+        let expected = [at(0, 0, 0), at(0, 1, 0), at(1, 0, 0), at(2, 0, 0), at(2, 0, 0)];
+        assert_eq!([0, 1, 2, 3, 9].map(after), expected);
     }
 
     #[test]
     fn early_stopping_goes_to_the_next_stage() {
         let stages = stages();
         let first = Progress::default().after_epoch(&stages, false);
-        assert_eq!(
-            first,
-            Progress {
-                stage: 0,
-                epoch_in_stage: 1
-            }
-        );
-        assert_eq!(
-            first.after_epoch(&stages, false),
-            Progress {
-                stage: 1,
-                epoch_in_stage: 0
-            }
-        );
-        assert_eq!(
-            Progress::default().after_epoch(&stages, true),
-            Progress {
-                stage: 1,
-                epoch_in_stage: 0
-            }
-        );
+        assert_eq!(first, at(0, 1, 0));
+        assert_eq!(first.after_epoch(&stages, false), at(1, 0, 0));
+        assert_eq!(Progress::default().after_epoch(&stages, true), at(1, 0, 0));
+        assert_eq!(at(0, 0, 17).after_epoch(&stages, false), at(0, 1, 0));
+    }
+
+    #[test]
+    fn a_stage_is_begun_with_its_first_batch() {
+        let begun = [at(0, 0, 0), at(0, 0, 1), at(0, 1, 0), at(1, 0, 0), at(1, 0, 3)].map(Progress::stages_begun);
+        assert_eq!(begun, [0, 1, 1, 1, 2]);
     }
 
     #[test]
     fn a_checkpoint_keeps_it() {
-        let progress = Progress {
-            stage: 1,
-            epoch_in_stage: 7,
-        };
+        let progress = at(1, 7, 23);
         assert_eq!(Progress::from_object(&progress.to_object()), Some(progress));
         assert_eq!(Progress::from_object(&Object::None), None);
     }

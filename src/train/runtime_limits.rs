@@ -3,7 +3,7 @@
 use crate::settings::RuntimeLimitSettings;
 use std::time::{Duration, Instant};
 
-/// Checked between epochs. A rank's clock may be ahead of another's: each rank hands its verdict to `agree`, which
+/// Checked between epochs; the time limit inside them too (see [`Interrupts`](super::interrupts::Interrupts)). A rank's clock may be ahead of another's: each rank hands its verdict to `agree`, which
 /// returns true on all ranks when any of them passed true.
 #[derive(Debug)]
 pub struct RuntimeLimits {
@@ -27,6 +27,18 @@ impl RuntimeLimits {
     /// The epoch after which the present stage is complete.
     pub fn set_stage_end(&mut self, epoch: u64) {
         self.stage_end = epoch;
+    }
+
+    /// The moment `max_time_per_run` ends; `None` is no limit, as is one beyond what a clock can say.
+    pub fn time_limit(&self) -> Option<Instant> {
+        let limit = Duration::try_from_secs_f64(self.settings.max_time_per_run?).ok()?;
+        self.started.checked_add(limit)
+    }
+
+    /// The message for it.
+    pub fn time_limit_reached(&self) -> String {
+        let limit = self.settings.max_time_per_run.unwrap_or(f64::INFINITY);
+        format!("Stop run: Time limit of {limit} s exceeded.")
     }
 
     /// Whether to end the stage's loop after `epoch` completed epochs: a limit of the run is reached, or the stage is
@@ -56,7 +68,7 @@ impl RuntimeLimits {
         } = self.settings;
         let time = max_time_per_run
             .filter(|&limit| elapsed.as_secs_f64() >= limit)
-            .map(|limit| format!("Stop run: Time limit of {limit} s exceeded."));
+            .map(|_| self.time_limit_reached());
         let epochs = max_epochs_per_run
             .filter(|&limit| epoch.saturating_sub(self.epoch_start) >= limit)
             .map(|limit| format!("Stop run: Epoch limit of {limit} per run reached."));

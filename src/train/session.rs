@@ -1,7 +1,8 @@
 //! A run: trained stage by stage, epoch by epoch, and recorded.
 
-use super::epoch::{test_epoch, train_epoch};
-use super::snapshot::{EpochResult, Identity, Moment, Recorder};
+use super::epoch::{test_epoch, train_epoch, EpochEnd, Training};
+use super::interrupts::{Interrupt, Interrupts, StopReason};
+use super::snapshot::{self, EpochResult, Identity, Moment, Recorder};
 use super::{
     Corpus, EarlyStopping, EpochInfo, LossInfo, Optimizer, PrintEvery, Progress, RuntimeLimits, Scheduler, StageLoaders,
 };
@@ -24,8 +25,8 @@ pub enum Outcome {
     Complete,
     /// Nothing but the test loss was asked for (`local.test_only`).
     Tested,
-    /// A limit was reached; the same command goes on.
-    Stopped,
+    /// A limit was reached or a signal arrived, and a checkpoint is on the disk; the same command goes on.
+    Stopped(StopReason),
 }
 
 /// A run, ready to train (see `Session::prepare`).
@@ -38,6 +39,7 @@ pub struct Session<'w> {
     /// On rank 0.
     pub(super) recorder: Option<Recorder>,
     pub(super) limits: RuntimeLimits,
+    pub(super) interrupts: Interrupts,
     pub(super) progress: Progress,
     /// Epochs completed.
     pub(super) epoch: u64,
@@ -52,18 +54,17 @@ pub(super) struct Saved {
     path: PathBuf,
     training: Option<TrainingState>,
     early_stopping: Option<Value>,
+    loss_sums: Option<[f64; 2]>,
 }
 
 impl Saved {
     pub fn of(checkpoint: Checkpoint, path: PathBuf) -> Saved {
-        let early_stopping = checkpoint
-            .spmd
-            .as_ref()
-            .and_then(|spmd| spmd.get("early_stopping")?.to_value());
+        let spmd = checkpoint.spmd.as_ref();
         Saved {
             path,
+            early_stopping: spmd.and_then(|spmd| spmd.get("early_stopping")?.to_value()),
+            loss_sums: spmd.and_then(snapshot::loss_sums),
             training: checkpoint.training,
-            early_stopping,
         }
     }
 }
@@ -74,6 +75,8 @@ struct StageTools {
     scheduler: Scheduler,
     early_stopping: Option<EarlyStopping>,
     reducer: GradientReducer,
+    /// Of the epoch that the run is inside of.
+    loss_sums: Option<[f64; 2]>,
 }
 
 impl Session<'_> {
@@ -94,11 +97,16 @@ impl Session<'_> {
     }
 
     /// Reports the test loss with the noise of the present stage; trains and writes nothing.
-    fn test_only(&self) -> Result<Outcome> {
-        let stage = &self.stages()[self.progress.stage.min(self.stages().len() - 1)];
-        let loss = self.test(stage, &self.stage_loaders(stage)?)?;
-        log::info!("test loss: {loss:.3}");
-        Ok(Outcome::Tested)
+    fn test_only(&mut self) -> Result<Outcome> {
+        let stage = self.stages()[self.progress.stage.min(self.stages().len() - 1)].clone();
+        let loaders = self.stage_loaders(&stage)?;
+        match self.test(&stage, &loaders, self.epoch)? {
+            Tested::Loss(loss) => {
+                log::info!("test loss: {loss:.3}");
+                Ok(Outcome::Tested)
+            }
+            Tested::Stopped => self.stopped(),
+        }
     }
 
     fn stages(&self) -> &[StageSettings] {
@@ -109,10 +117,10 @@ impl Session<'_> {
     fn train_stage(&mut self) -> Result<Option<Outcome>> {
         let number = self.progress.stage;
         let stage = self.stages()[number].clone();
-        let verb = if self.progress.epoch_in_stage == 0 {
-            "Beginning"
-        } else {
+        let verb = if self.progress.is_inside_stage() {
             "Resuming"
+        } else {
+            "Beginning"
         };
         log::info!(
             "\n{verb} training stage {number}. Settings:\n{}",
@@ -120,19 +128,45 @@ impl Session<'_> {
         );
         self.freeze_first_layer(number);
         let loaders = self.stage_loaders(&stage)?;
-        let mut tools = self.stage_tools(&stage)?;
+        let mut tools = self.stage_tools(&stage, &loaders)?;
+        // So that a run which is lost before its first checkpoint need not be prepared again.
+        self.save(&stage, &tools)?;
         self.limits
             .set_stage_end(self.epoch + (stage.epochs - self.progress.epoch_in_stage) as u64);
         let world = self.world;
         while self.progress.stage == number && !self.limits.limits_exceeded(self.epoch, |stop| world.any(stop))? {
-            self.train_one_epoch(&stage, &loaders, &mut tools)?;
+            if self.interrupts.any_signal(world)? || self.train_one_epoch(&stage, &loaders, &mut tools)? == Step::Stop {
+                return self.stop(&stage, &tools).map(Some);
+            }
         }
-        let stopped = self.limits.local_limits_exceeded(self.epoch, |stop| world.any(stop))?;
-        if stopped && self.progress.stage < self.stages().len() {
-            log::info!("Local runtime limits reached. Ending program.");
-            return Ok(Some(Outcome::Stopped));
+        let limit_reached = self.limits.local_limits_exceeded(self.epoch, |stop| world.any(stop))?;
+        if limit_reached && self.progress.stage < self.stages().len() {
+            return self.stop(&stage, &tools).map(Some);
         }
         Ok(None)
+    }
+
+    /// Brings where the run stands to the disk, and says why it ends.
+    fn stop(&mut self, stage: &StageSettings, tools: &StageTools) -> Result<Outcome> {
+        self.save(stage, tools)?;
+        let written = self.recorder.as_mut().map_or(Ok(()), Recorder::finish);
+        // All ranks are here when it is written, so that none takes the others down by its exit.
+        self.world.agree(written)?;
+        self.stopped()
+    }
+
+    fn stopped(&self) -> Result<Outcome> {
+        let reason = self.interrupts.stop_reason(self.world)?;
+        if reason == StopReason::Limit {
+            if self.progress.batches > 0 {
+                // The one limit that ends a run inside an epoch; the others were told where they were found.
+                log::info!("{}", self.limits.time_limit_reached());
+            }
+            log::info!("Local runtime limits reached. Ending program.");
+        } else {
+            log::info!("Stop run: {reason} received.");
+        }
+        Ok(Outcome::Stopped(reason))
     }
 
     /// The last stage up to this one that says so decides, also when the run was resumed in between.
@@ -161,8 +195,10 @@ impl Session<'_> {
     }
 
     /// New at the beginning of a stage, the checkpoint's inside one.
-    fn stage_tools(&mut self, stage: &StageSettings) -> Result<StageTools> {
-        let saved = self.saved.take().filter(|_| self.progress.epoch_in_stage > 0);
+    fn stage_tools(&mut self, stage: &StageSettings, loaders: &StageLoaders) -> Result<StageTools> {
+        let saved = self.saved.take().filter(|_| self.progress.is_inside_stage());
+        let loss_sums = self.restored_sums(saved.as_ref(), loaders);
+        let loss_sums = self.world.agree(loss_sums.map_err(Into::into))?;
         let state = self.model.state();
         let restored = restore(stage, state.parameters(), saved);
         let (optimizer, scheduler, early_stopping) = self.world.agree(restored)?;
@@ -177,30 +213,53 @@ impl Session<'_> {
             scheduler,
             early_stopping,
             reducer,
+            loss_sums,
         })
     }
 
-    fn train_one_epoch(&mut self, stage: &StageSettings, loaders: &StageLoaders, tools: &mut StageTools) -> Result<()> {
-        self.epoch += 1;
+    /// The loss sums of the epoch that the checkpoint was written inside of.
+    fn restored_sums(
+        &self,
+        saved: Option<&Saved>,
+        loaders: &StageLoaders,
+    ) -> Result<Option<[f64; 2]>, CheckpointError> {
+        let (done, batches) = (self.progress.batches, loaders.train.num_batches());
+        let Some(saved) = saved.filter(|_| done > 0) else {
+            return Ok(None);
+        };
+        if done > batches {
+            let message = format!("is {done}, but an epoch has {batches}");
+            return Err(CheckpointError::invalid(&saved.path, "spmd.progress.batches", message));
+        }
+        log::info!(
+            "Epoch {} goes on after {done} of its {batches} batches.",
+            self.epoch + 1
+        );
+        let missing = || CheckpointError::invalid(&saved.path, "spmd.loss_sums", "is missing, inside of an epoch");
+        saved.loss_sums.map(Some).ok_or_else(missing)
+    }
+
+    /// The next epoch, or what is left of it, up to its entry in the history.
+    fn train_one_epoch(
+        &mut self,
+        stage: &StageSettings,
+        loaders: &StageLoaders,
+        tools: &mut StageTools,
+    ) -> Result<Step> {
+        let number = self.epoch + 1;
         let lr = tools.optimizer.lr();
-        log::info!("\nStart training epoch {} with lr [{lr:?}]", self.epoch);
+        log::info!("\nStart training epoch {number} with lr [{lr:?}]");
         let started = Instant::now();
-        let mut info = self.loss_info(Mode::Train, stage.batch_size, loaders.train.len());
-        train_epoch(
-            self.model.as_ref(),
-            &loaders.train,
-            &mut tools.optimizer,
-            &mut tools.reducer,
-            self.epoch,
-            &mut info,
-        )?;
-        let train_loss = info.average()?;
-        self.iteration += info.iteration();
+        let Some(train_loss) = self.train_batches(stage, loaders, tools)? else {
+            return Ok(Step::Stop);
+        };
         report_duration(started);
 
-        log::info!("Start testing epoch {}", self.epoch);
+        log::info!("Start testing epoch {number}");
         let started = Instant::now();
-        let test_loss = self.test(stage, loaders)?;
+        let Tested::Loss(test_loss) = self.test(stage, loaders, number)? else {
+            return Ok(Step::Stop);
+        };
         report_duration(started);
 
         tools.scheduler.step(&mut tools.optimizer, test_loss);
@@ -209,38 +268,89 @@ impl Session<'_> {
             .as_mut()
             .is_some_and(|early| early.update(train_loss, test_loss));
         let stop_early = tools.early_stopping.as_ref().is_some_and(EarlyStopping::should_stop);
-        let number = self.progress.stage;
+        let stage_number = self.progress.stage;
+        self.epoch = number;
         self.progress = self.progress.after_epoch(self.stages(), stop_early);
-        let ends_stage = (self.progress.stage > number).then_some(number);
-        self.record(
-            stage,
-            tools,
-            &EpochResult {
-                train_loss,
-                test_loss,
-                lr,
-                is_best,
-                ends_stage,
-            },
-        )?;
+        tools.loss_sums = None;
+        let result = EpochResult {
+            train_loss,
+            test_loss,
+            lr,
+            is_best,
+            ends_stage: (self.progress.stage > stage_number).then_some(stage_number),
+        };
+        self.write(stage, tools, |recorder, identity, moment| {
+            recorder.record(identity, moment, &result)
+        })?;
         if stop_early {
             log::info!("Early stopping");
         }
-        log::info!("Finished training epoch {}.\n", self.epoch);
-        Ok(())
+        log::info!("Finished training epoch {number}.\n");
+        Ok(Step::GoOn)
     }
 
-    fn test(&self, stage: &StageSettings, loaders: &StageLoaders) -> Result<f64> {
-        let mut info = self.loss_info(Mode::Eval, stage.batch_size, loaders.test.len());
-        test_epoch(self.world, self.model.as_ref(), &loaders.test, self.epoch, &mut info)?;
-        Ok(info.average()?)
+    /// Trains on the batches of the epoch that are left, with a checkpoint wherever one is due, and gives the epoch's mean
+    /// loss; `None` when the run is to stop first.
+    fn train_batches(
+        &mut self,
+        stage: &StageSettings,
+        loaders: &StageLoaders,
+        tools: &mut StageTools,
+    ) -> Result<Option<f64>> {
+        loop {
+            let number = self.epoch + 1;
+            let mut info = self.loss_info(Mode::Train, number, stage.batch_size, loaders.train.len());
+            if let Some(sums) = tools.loss_sums {
+                info.continue_from(sums);
+            }
+            let mut training = Training {
+                model: self.model.as_ref(),
+                loader: &loaders.train,
+                optimizer: &mut tools.optimizer,
+                reducer: &mut tools.reducer,
+                interrupts: &mut self.interrupts,
+            };
+            let end = train_epoch(&mut training, number, self.progress.batches, &mut info)?;
+            self.iteration += info.iteration();
+            tools.loss_sums = Some(info.sums()?);
+            match end {
+                EpochEnd::Complete => {
+                    self.progress.batches = loaders.train.num_batches();
+                    return Ok(Some(info.average()?));
+                }
+                EpochEnd::Interrupted { batches, why } => {
+                    self.progress.batches = batches;
+                    match why {
+                        Interrupt::Stop => return Ok(None),
+                        Interrupt::Checkpoint => self.save(stage, tools)?,
+                    }
+                }
+            }
+        }
+    }
+
+    /// With the draws of this epoch.
+    fn test(&mut self, stage: &StageSettings, loaders: &StageLoaders, epoch: u64) -> Result<Tested> {
+        let mut info = self.loss_info(Mode::Eval, epoch, stage.batch_size, loaders.test.len());
+        let (model, interrupts) = (self.model.as_ref(), &mut self.interrupts);
+        match test_epoch(self.world, model, &loaders.test, interrupts, epoch, &mut info)? {
+            EpochEnd::Complete => Ok(Tested::Loss(info.average()?)),
+            EpochEnd::Interrupted { .. } => Ok(Tested::Stopped),
+        }
+    }
+
+    /// `model_latest.pt` of the present moment.
+    fn save(&mut self, stage: &StageSettings, tools: &StageTools) -> Result<()> {
+        self.write(stage, tools, Recorder::save)
     }
 
     /// Rank 0 writes; a failure there ends the run on all ranks.
-    fn record(&self, stage: &StageSettings, tools: &StageTools, result: &EpochResult) -> Result<()> {
-        let Some(recorder) = &self.recorder else {
-            return self.world.agree(Ok(()));
-        };
+    fn write(
+        &mut self,
+        stage: &StageSettings,
+        tools: &StageTools,
+        write: impl FnOnce(&mut Recorder, &Identity, &Moment) -> Result<()>,
+    ) -> Result<()> {
         let moment = Moment {
             model: self.model.as_ref(),
             optimizer: &tools.optimizer,
@@ -250,20 +360,40 @@ impl Session<'_> {
             epoch: self.epoch,
             iteration: self.iteration,
             progress: self.progress,
+            loss_sums: tools.loss_sums,
         };
-        self.world.agree(recorder.record(&self.identity, &moment, result))
+        let written = self
+            .recorder
+            .as_mut()
+            .map_or(Ok(()), |recorder| write(recorder, &self.identity, &moment));
+        self.interrupts.checkpoint_made();
+        self.world.agree(written)
     }
 
-    fn loss_info(&self, mode: Mode, batch_size: usize, samples: usize) -> LossInfo {
+    fn loss_info(&self, mode: Mode, epoch: u64, batch_size: usize, samples: usize) -> LossInfo {
         let info = EpochInfo {
             mode,
-            epoch: self.epoch,
+            epoch,
             dataset_len: samples as u64,
             batch_size: batch_size as u64,
             distributed: self.world.size > 1,
         };
         LossInfo::new(info, PrintEvery::Batches(1))
     }
+}
+
+/// Whether the run goes on after a step of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    GoOn,
+    Stop,
+}
+
+/// What came of a pass through the test set.
+enum Tested {
+    Loss(f64),
+    /// The run is to stop, and nothing is known.
+    Stopped,
 }
 
 /// Optimizer, scheduler and early stopping of a stage, with the saved state when the stage had begun.
@@ -279,6 +409,7 @@ fn restore(
         path,
         training,
         early_stopping: saved_early_stopping,
+        ..
     }) = saved
     {
         let missing = |key: &str| CheckpointError::invalid(&path, key, "is missing; without it the stage cannot go on");

@@ -1,11 +1,14 @@
 //! From a run in progress to a checkpoint, and to files in the train dir.
 
+use super::writer::{Contents, NewFile, Writer};
 use super::{CheckpointPaths, EarlyStopping, History, Optimizer, Progress, Scheduler};
-use crate::checkpoint::{Checkpoint, Dict, Metadata, Object, TrainingState, DINGO_VERSION};
+use crate::checkpoint::{Checkpoint, Dict, Metadata, Object, OptimizerState, StateEntry, TrainingState, DINGO_VERSION};
 use crate::posterior::PosteriorModel;
 use crate::settings::{StageSettings, TrainSettings, Value};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use indexmap::IndexMap;
+use std::path::PathBuf;
+use tch::{Device, TchError, Tensor};
 
 /// The parts of a run that do not change from epoch to epoch but belong into each checkpoint.
 pub struct Identity {
@@ -41,36 +44,47 @@ impl Identity {
     }
 }
 
-/// Where training stands after an epoch.
+/// Where training stands.
 pub struct Moment<'a> {
     pub model: &'a dyn PosteriorModel,
     pub optimizer: &'a Optimizer,
     pub scheduler: &'a Scheduler,
     pub stage: &'a StageSettings,
     pub early_stopping: Option<&'a EarlyStopping>,
+    /// Epochs completed.
     pub epoch: u64,
+    /// Optimizer steps made.
     pub iteration: u64,
     pub progress: Progress,
+    /// Of the epoch that `progress` is inside of: see [`LossInfo::sums`](super::LossInfo::sums).
+    pub loss_sums: Option<[f64; 2]>,
+}
+
+/// Key of the loss sums under `spmd`.
+const LOSS_SUMS: &str = "loss_sums";
+
+/// The loss sums that a checkpoint holds.
+pub fn loss_sums(spmd: &Object) -> Option<[f64; 2]> {
+    let sums: Option<Vec<f64>> = spmd.get(LOSS_SUMS)?.as_items()?.iter().map(Object::as_f64).collect();
+    sums?.try_into().ok()
 }
 
 impl Identity {
-    /// Dingo's checkpoint of this moment; `spmd` holds what Dingo has no place for.
-    fn checkpoint(&self, moment: &Moment, with_training_state: bool) -> Checkpoint {
-        let mut spmd = Dict::default();
-        spmd.set("seed", self.seed);
-        spmd.set("progress", moment.progress.to_object());
-        spmd.set("complete", moment.progress.stage >= self.settings.stages.len());
-        if let Some(early_stopping) = moment.early_stopping {
-            spmd.set("early_stopping", early_stopping.state());
-        }
+    /// Dingo's checkpoint of this moment, its tensors copied; `spmd` holds what Dingo has no place for.
+    fn checkpoint(&self, moment: &Moment, with_training_state: bool) -> Result<Checkpoint> {
+        let model_state = moment.model.state().state_dict();
+        let model_state = model_state
+            .into_iter()
+            .map(|(name, tensor)| Ok((name, host_copy(&tensor)?)));
+        let training = with_training_state.then(|| training_state(moment)).transpose()?;
         let shallow = |object: &Option<Object>| object.as_ref().map(Object::shallow_clone);
         let other = self
             .other_metadata
             .iter()
             .map(|(name, object)| (name.clone(), object.shallow_clone()));
-        Checkpoint {
+        Ok(Checkpoint {
             model_kwargs: self.settings.raw["model"].clone(),
-            model_state: moment.model.state().state_dict(),
+            model_state: model_state.collect::<Result<_, TchError>>()?,
             epoch: moment.epoch,
             iteration: moment.iteration,
             version: Some(DINGO_VERSION.into()),
@@ -79,16 +93,55 @@ impl Identity {
                 train_settings: self.settings.raw.clone(),
                 other: other.collect(),
             },
-            training: with_training_state.then(|| TrainingState {
-                optimizer_kwargs: moment.stage.raw_optimizer.clone(),
-                scheduler_kwargs: moment.stage.raw_scheduler.clone(),
-                optimizer: Some(moment.optimizer.state()),
-                scheduler: Some(moment.scheduler.state()),
-            }),
+            training,
             context: shallow(&self.context),
             event_metadata: shallow(&self.event_metadata),
-            spmd: Some(Object::Dict(spmd)),
+            spmd: Some(Object::Dict(self.spmd(moment))),
+        })
+    }
+
+    fn spmd(&self, moment: &Moment) -> Dict {
+        let mut spmd = Dict::default();
+        spmd.set("seed", self.seed);
+        spmd.set("progress", moment.progress.to_object());
+        spmd.set("complete", moment.progress.stage >= self.settings.stages.len());
+        if let Some(sums) = moment.loss_sums {
+            spmd.set(LOSS_SUMS, Object::list(sums));
         }
+        if let Some(early_stopping) = moment.early_stopping {
+            spmd.set("early_stopping", early_stopping.state());
+        }
+        spmd
+    }
+}
+
+fn training_state(moment: &Moment) -> Result<TrainingState, TchError> {
+    Ok(TrainingState {
+        optimizer_kwargs: moment.stage.raw_optimizer.clone(),
+        scheduler_kwargs: moment.stage.raw_scheduler.clone(),
+        optimizer: Some(copied(moment.optimizer.state())?),
+        scheduler: Some(moment.scheduler.state()),
+    })
+}
+
+fn copied(mut optimizer: OptimizerState) -> Result<OptimizerState, TchError> {
+    for entry in optimizer.state.values_mut().flat_map(IndexMap::values_mut) {
+        if let StateEntry::Tensor(tensor) = entry {
+            *tensor = host_copy(tensor)?;
+        }
+    }
+    Ok(optimizer)
+}
+
+/// A copy in host memory, which training will not change.
+fn host_copy(tensor: &Tensor) -> Result<Tensor, TchError> {
+    match tensor.device() {
+        Device::Cpu => {
+            let mut copy = tensor.f_empty_like()?;
+            copy.f_copy_(tensor)?;
+            Ok(copy)
+        }
+        _ => tensor.f_to_device(Device::Cpu),
     }
 }
 
@@ -96,6 +149,9 @@ impl Identity {
 pub struct Recorder {
     paths: CheckpointPaths,
     history: History,
+    writer: Writer,
+    /// What `model_latest.pt` is, or will be: completed epochs, batches.
+    latest: Option<(u64, usize)>,
 }
 
 /// What an epoch is remembered by.
@@ -111,35 +167,89 @@ pub struct EpochResult {
 }
 
 impl Recorder {
-    pub fn new(paths: CheckpointPaths, history: History) -> Recorder {
-        Recorder { paths, history }
+    /// `latest`: the completed epochs and batches of the `model_latest.pt` that is there.
+    pub fn new(paths: CheckpointPaths, history: History, latest: Option<(u64, usize)>) -> Recorder {
+        Recorder {
+            paths,
+            history,
+            writer: Writer::default(),
+            latest,
+        }
     }
 
-    /// Writes the epoch's row of the history, `model_latest.pt`, and the copies that are due.
+    /// At the end of an epoch: its row of the history, `model_latest.pt`, and the copies that are due. They are written while
+    /// training goes on; those of a stage's end are waited for.
     ///
     /// # Errors
-    /// A file that cannot be written; those written before stay whole.
-    pub fn record(&self, identity: &Identity, moment: &Moment, result: &EpochResult) -> Result<()> {
+    /// See [`Recorder::save`], and at the end of a stage [`Recorder::finish`].
+    pub fn record(&mut self, identity: &Identity, moment: &Moment, result: &EpochResult) -> Result<()> {
         self.history
-            .write(moment.epoch, result.train_loss, result.test_loss, &[result.lr])?;
-        let latest = self.paths.latest();
-        log::info!("Saving model to {}.", latest.display());
-        let checkpoint = identity.checkpoint(moment, true);
-        checkpoint
-            .save(&latest)
-            .context("model_latest.pt is still that of the epoch before")?;
+            .add(moment.epoch, result.train_loss, result.test_loss, &[result.lr]);
+        let mut copies = Vec::new();
         if let Some(permanent) = self.paths.permanent(moment.epoch) {
             log::info!("Copy model to checkpoint {}.", permanent.display());
-            checkpoint.save(&permanent)?;
-        }
-        if result.is_best {
-            identity.checkpoint(moment, false).save(self.paths.best())?;
+            copies.push(permanent);
         }
         if let Some(stage) = result.ends_stage {
             let path = self.paths.stage(stage);
             log::info!("Training stage complete. Saving to {}.", path.display());
-            checkpoint.save(&path)?;
+            copies.push(path);
         }
+        let best = result.is_best.then(|| self.paths.best());
+        let best = best.map(|path| Ok::<_, anyhow::Error>(file(vec![path], identity.checkpoint(moment, false)?)));
+        self.write(identity, moment, best.transpose()?, copies)?;
+        match result.ends_stage {
+            Some(_) => self.finish(),
+            None => Ok(()),
+        }
+    }
+
+    /// At any moment: `model_latest.pt`, unless it is that of this moment already.
+    ///
+    /// # Errors
+    /// The last two attempts to write files failed, or there is no memory for the copy.
+    pub fn save(&mut self, identity: &Identity, moment: &Moment) -> Result<()> {
+        if self.latest == Some(at(moment)) {
+            return Ok(());
+        }
+        self.write(identity, moment, None, Vec::new())
+    }
+
+    /// Waits until all files are on the disk.
+    ///
+    /// # Errors
+    /// One could not be written. Those written before are whole.
+    pub fn finish(&mut self) -> Result<()> {
+        self.writer.finish()
+    }
+
+    /// The order is that in which they reach the disk. `model_latest.pt` comes last: whatever a run that resumes from it
+    /// does not make again must be there.
+    fn write(
+        &mut self,
+        identity: &Identity,
+        moment: &Moment,
+        best: Option<NewFile>,
+        mut copies: Vec<PathBuf>,
+    ) -> Result<()> {
+        let latest = self.paths.latest();
+        log::info!("Saving model to {}.", latest.display());
+        copies.push(latest);
+        let checkpoint = file(copies, identity.checkpoint(moment, true)?);
+        let files = self.history.file().into_iter().chain(best).chain([checkpoint]);
+        self.writer.submit(files.collect())?;
+        self.latest = Some(at(moment));
         Ok(())
     }
+}
+
+fn file(paths: Vec<PathBuf>, checkpoint: Checkpoint) -> NewFile {
+    NewFile {
+        paths,
+        contents: Contents::Checkpoint(Box::new(checkpoint)),
+    }
+}
+
+fn at(moment: &Moment) -> (u64, usize) {
+    (moment.epoch, moment.progress.batches)
 }

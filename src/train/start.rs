@@ -1,6 +1,6 @@
 //! How a run begins: from a settings file, or from the checkpoint of an earlier run.
 
-use super::Progress;
+use super::{CheckpointPaths, Progress};
 use crate::checkpoint::{Checkpoint, CheckpointError};
 use crate::settings::{LocalSettings, Settings, SettingsError, TrainSettings};
 use anyhow::Result;
@@ -13,6 +13,15 @@ pub struct TrainRequest {
     pub train_dir: PathBuf,
     /// Go on from this file rather than from the train dir's `model_latest.pt`.
     pub checkpoint: Option<PathBuf>,
+    /// Exit statuses for a signal that arrives before training begins: with a checkpoint to go on from, and without.
+    pub interrupted_status: [i32; 2],
+}
+
+impl TrainRequest {
+    /// Where a run is resumed from unless `checkpoint` says otherwise.
+    pub fn latest(&self) -> PathBuf {
+        CheckpointPaths::new(&self.train_dir, None).latest()
+    }
 }
 
 /// Everything that was read before the first file of data is opened.
@@ -34,7 +43,7 @@ impl Start {
     /// history but no checkpoint to go on from.
     pub fn read(request: &TrainRequest) -> Result<Start> {
         let written = request.settings.as_deref().map(Settings::load).transpose()?;
-        let latest = request.train_dir.join("model_latest.pt");
+        let latest = request.latest();
         let checkpoint = match &request.checkpoint {
             Some(path) => Some(path.clone()),
             None => latest.exists().then_some(latest),
