@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-/// Of the loss, between runs on other numbers of ranks.
-const TOLERANCE: f64 = 1e-3;
+/// Of the loss, between runs on other numbers of ranks, relative. Rounding makes some 1e-7; at larger learning rates training
+/// amplifies it without bound.
+const TOLERANCE: f64 = 1e-5;
 
 /// A folder with settings and the train dirs of runs.
 struct Bench {
@@ -36,7 +37,7 @@ fn settings(changes: &[(&str, &str)]) -> Value {
         set(&key("asd_dataset_path"), &file(asds));
         set(&key("epochs"), epochs);
         set(&key("batch_size"), "8");
-        set(&key("optimizer"), "{type: adam, lr: 0.002}");
+        set(&key("optimizer"), "{type: adam, lr: 0.0005}");
         set(&key("scheduler"), "{type: reduce_on_plateau, patience: 0, factor: 0.5}");
         set(&key("early_stopping"), "{patience: 9}");
     }

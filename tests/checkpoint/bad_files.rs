@@ -20,7 +20,7 @@ fn write_zip(path: &Path, entries: &[(&str, &[u8])]) {
 
 /// The error's message without the folder.
 fn message(path: &Path) -> String {
-    let error = Checkpoint::load(path).err().expect("a bad checkpoint was read");
+    let error = Checkpoint::load(path).expect_err("a bad checkpoint was read");
     assert!(error.is_bad_input());
     error
         .to_string()

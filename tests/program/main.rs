@@ -1,0 +1,16 @@
+//! The program as users start it: the real binary, alone and under real mpirun, on the reference cases' data.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod workplace;
+
+mod bad_checkpoints;
+mod bad_data;
+mod bad_settings;
+mod command_line;
+mod dingo;
+mod failures;
+mod ranks;
+mod resuming;
+mod shipped_settings;
+mod stages;
