@@ -199,11 +199,17 @@ fn open_train_dir(
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     let paths = CheckpointPaths::new(train_dir, local.checkpoint_epochs);
-    let Some((checkpoint, path)) = resume else {
-        return Ok(Recorder::new(paths, History::create(train_dir)?, None));
+    let open = |name: &str| match resume {
+        None => History::create(train_dir, name),
+        Some((checkpoint, _)) => History::resume(train_dir, name, checkpoint.epoch),
     };
-    let history = History::resume(train_dir, checkpoint.epoch)?;
+    let history = open(History::NAME)?;
+    let noise_scale = local.gradient_noise_scale.then(|| open(History::NOISE_SCALE));
+    let noise_scale = noise_scale.transpose()?;
+    let Some((checkpoint, path)) = resume else {
+        return Ok(Recorder::new(paths, history, noise_scale, None));
+    };
     let is_latest = *path == paths.latest();
     let latest = is_latest.then(|| (checkpoint.epoch, progress.batches));
-    Ok(Recorder::new(paths, history, latest))
+    Ok(Recorder::new(paths, history, noise_scale, latest))
 }

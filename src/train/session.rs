@@ -4,7 +4,7 @@ use super::epoch::{test_epoch, train_epoch, EpochEnd, Training};
 use super::interrupts::{Interrupt, Interrupts, StopReason};
 use super::snapshot::{self, EpochResult, Identity, Moment, Recorder};
 use super::{
-    compare_replicas, Corpus, EarlyStopping, EpochInfo, LossInfo, Optimizer, Precision, PrintEvery, Progress,
+    compare_replicas, Corpus, EarlyStopping, EpochInfo, Estimate, LossInfo, Optimizer, Precision, PrintEvery, Progress,
     RuntimeLimits, Scheduler, StageLoaders, Stepper, TrainError,
 };
 use crate::checkpoint::{Checkpoint, CheckpointError, TrainingState};
@@ -284,6 +284,7 @@ impl Session<'_> {
             train_loss,
             test_loss,
             lr,
+            noise_scale: self.noise_scale(tools),
             is_best,
             ends_stage: (self.progress.stage > stage_number).then_some(stage_number),
         };
@@ -378,6 +379,22 @@ impl Session<'_> {
             .map_or(Ok(()), |recorder| write(recorder, &self.identity, &moment));
         self.interrupts.checkpoint_made();
         self.world.agree(written)
+    }
+
+    /// What is known of it, told in the log.
+    fn noise_scale(&self, tools: &StageTools) -> Option<(Estimate, u64)> {
+        let norms = tools.stepper.norms.as_ref()?;
+        let Some(estimate) = norms.noise_scale.estimate() else {
+            log::info!("Gradient noise scale: not known yet.");
+            return None;
+        };
+        let batch_size = estimate.batch_size(self.world.size);
+        log::info!(
+            "Gradient noise scale: {:.0} +- {:.0} samples; it suggests a batch size of {batch_size}.",
+            estimate.noise_scale,
+            estimate.standard_error
+        );
+        Some((estimate, batch_size))
     }
 
     /// All ranks know that the run has diverged; rank 0 tells what is left.

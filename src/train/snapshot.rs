@@ -1,7 +1,7 @@
 //! From a run in progress to a checkpoint, and to files in the train dir.
 
 use super::writer::{Contents, NewFile, Writer};
-use super::{CheckpointPaths, EarlyStopping, History, Progress, Scheduler, Stepper};
+use super::{CheckpointPaths, EarlyStopping, Estimate, History, Progress, Scheduler, Stepper};
 use crate::checkpoint::{Checkpoint, Dict, Metadata, Object, OptimizerState, StateEntry, TrainingState, DINGO_VERSION};
 use crate::posterior::PosteriorModel;
 use crate::settings::{StageSettings, TrainSettings, Value};
@@ -153,6 +153,8 @@ fn host_copy(tensor: &Tensor) -> Result<Tensor, TchError> {
 pub struct Recorder {
     paths: CheckpointPaths,
     history: History,
+    /// Where the noise scale is asked for.
+    noise_scale: Option<History>,
     writer: Writer,
     /// What `model_latest.pt` is, or will be: completed epochs, batches.
     latest: Option<(u64, usize)>,
@@ -164,6 +166,8 @@ pub struct EpochResult {
     pub test_loss: f64,
     /// The learning rate the epoch was trained with.
     pub lr: f64,
+    /// The noise scale as it is now known, and the batch size it suggests.
+    pub noise_scale: Option<(Estimate, u64)>,
     /// Early stopping is on, and no epoch before was as good.
     pub is_best: bool,
     /// The epoch was the last of this stage.
@@ -172,10 +176,16 @@ pub struct EpochResult {
 
 impl Recorder {
     /// `latest`: the completed epochs and batches of the `model_latest.pt` that is there.
-    pub fn new(paths: CheckpointPaths, history: History, latest: Option<(u64, usize)>) -> Recorder {
+    pub fn new(
+        paths: CheckpointPaths,
+        history: History,
+        noise_scale: Option<History>,
+        latest: Option<(u64, usize)>,
+    ) -> Recorder {
         Recorder {
             paths,
             history,
+            noise_scale,
             writer: Writer::default(),
             latest,
         }
@@ -189,6 +199,16 @@ impl Recorder {
     pub fn record(&mut self, identity: &Identity, moment: &Moment, result: &EpochResult) -> Result<()> {
         self.history
             .add(moment.epoch, result.train_loss, result.test_loss, &[result.lr]);
+        if let (Some(file), Some((estimate, batch_size))) = (&mut self.noise_scale, result.noise_scale) {
+            let Estimate {
+                noise_scale,
+                standard_error,
+                square_norm,
+                variance,
+            } = estimate;
+            let numbers = [noise_scale, standard_error, batch_size as f64, square_norm, variance];
+            file.add_row(moment.epoch, numbers);
+        }
         let mut copies = Vec::new();
         if let Some(permanent) = self.paths.permanent(moment.epoch) {
             log::info!("Copy model to checkpoint {}.", permanent.display());
@@ -248,7 +268,9 @@ impl Recorder {
         log::info!("Saving model to {}.", latest.display());
         copies.push(latest);
         let checkpoint = file(copies, identity.checkpoint(moment, true)?);
-        let files = self.history.file().into_iter().chain(best).chain([checkpoint]);
+        let noise_scale = self.noise_scale.as_ref().and_then(History::file);
+        let histories = self.history.file().into_iter().chain(noise_scale);
+        let files = histories.chain(best).chain([checkpoint]);
         self.writer.submit(files.collect())?;
         self.latest = Some(at(moment));
         Ok(())
