@@ -68,6 +68,7 @@ pub fn train_epoch(training: &mut Training, epoch: u64, first_batch: usize, info
             model.state().begin_pass(pass(epoch, index, &batch));
             let loss_share = loss_share(*model, &stepper.precision, &batch)? / passes as f64;
             step.add(&loss_share, &batch)?;
+            info.lap(Phase::Network);
             let is_last = index + 1 == step_start + passes;
             stepper.reducer.prepare(is_last)?;
             if is_last {
