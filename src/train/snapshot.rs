@@ -5,7 +5,7 @@ use super::{CheckpointPaths, EarlyStopping, History, Optimizer, Progress, Schedu
 use crate::checkpoint::{Checkpoint, Dict, Metadata, Object, OptimizerState, StateEntry, TrainingState, DINGO_VERSION};
 use crate::posterior::PosteriorModel;
 use crate::settings::{StageSettings, TrainSettings, Value};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use indexmap::IndexMap;
 use std::path::PathBuf;
 use tch::{Device, TchError, Tensor};
@@ -220,7 +220,8 @@ impl Recorder {
     /// # Errors
     /// One could not be written. Those written before are whole.
     pub fn finish(&mut self) -> Result<()> {
-        self.writer.finish()
+        let is_older = || format!("{} is that of an earlier moment", self.paths.latest().display());
+        self.writer.finish().with_context(is_older)
     }
 
     /// The order is that in which they reach the disk. `model_latest.pt` comes last: whatever a run that resumes from it
@@ -237,7 +238,8 @@ impl Recorder {
         copies.push(latest);
         let checkpoint = file(copies, identity.checkpoint(moment, true)?);
         let files = self.history.file().into_iter().chain(best).chain([checkpoint]);
-        self.writer.submit(files.collect())?;
+        let is_older = || format!("{} is that of an earlier moment", self.paths.latest().display());
+        self.writer.submit(files.collect()).with_context(is_older)?;
         self.latest = Some(at(moment));
         Ok(())
     }
