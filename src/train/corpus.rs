@@ -78,6 +78,20 @@ impl Corpus {
                 asds.insert(path.clone(), Arc::new(opened));
             }
         }
+        for (number, stage) in settings.stages.iter().enumerate() {
+            let batches = split.train.len().div_ceil(stage.batch_size);
+            let passes = stage.gradient_updates_per_optimizer_step;
+            if passes > batches {
+                return Err(DataError::Setting {
+                    key: format!("training.stage_{number}.gradient_updates_per_optimizer_step"),
+                    message: format!(
+                        "found {passes}, but an epoch has only {batches} batches of {}, so that it would make no step",
+                        stage.batch_size
+                    ),
+                }
+                .into());
+            }
+        }
         let corpus = Corpus { dataset, split, asds };
         corpus.complete_settings(settings, progress)?;
         Ok(corpus)

@@ -1,4 +1,4 @@
-//! `history.txt`: one row per epoch, as Dingo's `write_history` (Python's csv writer) writes it.
+//! `history.txt`: one row per epoch, as Dingo's `write_history` (Python's csv writer) writes it; and other files like it.
 
 use super::writer::{Contents, NewFile};
 use super::TrainError;
@@ -15,9 +15,14 @@ pub struct History {
 }
 
 impl History {
-    /// For a new run. Errors if the train directory has a history already: that of another run is never overwritten.
-    pub fn create(train_dir: &Path) -> Result<History, TrainError> {
-        let path = train_dir.join("history.txt");
+    /// Dingo's.
+    pub const NAME: &str = "history.txt";
+    /// Rows of epoch, noise scale, its standard error, suggested batch size, |G|² and tr Σ (see [`NoiseScale`](super::NoiseScale)).
+    pub const NOISE_SCALE: &str = "gradient_noise_scale.txt";
+
+    /// The file `name` of a new run. Errors if the train directory has one already: that of another run is never overwritten.
+    pub fn create(train_dir: &Path, name: &str) -> Result<History, TrainError> {
+        let path = train_dir.join(name);
         if path.exists() {
             let message = "belongs to an earlier run; resume that run or choose another train directory".to_owned();
             return Err(TrainError::History { path, message });
@@ -29,8 +34,8 @@ impl History {
     /// For a run that continues after `completed_epochs`. A row of a later epoch, or one cut off while it was written (by
     /// Dingo), comes from a run that ended before its checkpoint: such rows are dropped, in the file with the next
     /// checkpoint.
-    pub fn resume(train_dir: &Path, completed_epochs: u64) -> Result<History, TrainError> {
-        let path = train_dir.join("history.txt");
+    pub fn resume(train_dir: &Path, name: &str, completed_epochs: u64) -> Result<History, TrainError> {
+        let path = train_dir.join(name);
         let mut rows = String::new();
         if !path.exists() {
             return Ok(History { path, rows });
@@ -54,11 +59,17 @@ impl History {
 
     /// Adds an epoch's row. `learning_rates` are those the epoch was trained with.
     pub fn add(&mut self, epoch: u64, train_loss: f64, test_loss: f64, learning_rates: &[f64]) {
+        let losses = [train_loss, test_loss];
+        self.add_row(epoch, losses.iter().chain(learning_rates).copied());
+    }
+
+    /// Adds an epoch's row with these numbers.
+    pub fn add_row(&mut self, epoch: u64, numbers: impl IntoIterator<Item = f64>) {
         let row = &mut self.rows;
         row.push_str(&epoch.to_string());
-        for number in [train_loss, test_loss].iter().chain(learning_rates) {
+        for number in numbers {
             row.push('\t');
-            row.push_str(&python_repr(*number));
+            row.push_str(&python_repr(number));
         }
         row.push_str("\r\n");
     }
@@ -141,7 +152,7 @@ mod tests {
     #[test]
     fn rows_are_dingos() {
         let folder = tempfile::tempdir().unwrap();
-        let mut history = History::create(folder.path()).unwrap();
+        let mut history = History::create(folder.path(), History::NAME).unwrap();
         history.add(1, -1.5, f64::NAN, &[1e-5]);
         history.add(2, 12345678901234567890.0, f64::INFINITY, &[0.0001, 3.0]);
         assert_eq!(
@@ -150,7 +161,7 @@ mod tests {
         );
         fs::write(&history.path, "").unwrap();
         assert!(matches!(
-            History::create(folder.path()),
+            History::create(folder.path(), History::NAME),
             Err(TrainError::History { .. })
         ));
     }
@@ -164,7 +175,7 @@ mod tests {
             "1\t3.0\t3.1\t0.1\r\n2\t2.0\t2.1\t0.1\r\n3\t1.0\t1.1\t0.1\r\n4\t0.9",
         )
         .unwrap();
-        let mut history = History::resume(folder.path(), 2).unwrap();
+        let mut history = History::resume(folder.path(), History::NAME, 2).unwrap();
         history.add(3, 1.5, 1.6, &[0.1]);
         assert_eq!(
             text(&history),
@@ -173,11 +184,13 @@ mod tests {
 
         // A torn row is dropped even if its epoch is complete, or the next row would be glued to it.
         fs::write(&path, "1\t3.0\t3.1\t0.1\r\n2\t2.").unwrap();
-        let history = History::resume(folder.path(), 2).unwrap();
+        let history = History::resume(folder.path(), History::NAME, 2).unwrap();
         assert_eq!(text(&history), "1\t3.0\t3.1\t0.1\r\n");
 
         fs::write(&path, "epoch\tloss\r\n").unwrap();
-        let error = History::resume(folder.path(), 2).unwrap_err().to_string();
+        let error = History::resume(folder.path(), History::NAME, 2)
+            .unwrap_err()
+            .to_string();
         assert!(
             error.contains("history.txt") && error.contains("epoch\\tloss"),
             "{error}"
@@ -187,7 +200,7 @@ mod tests {
     #[test]
     fn resuming_without_a_history_starts_one() {
         let folder = tempfile::tempdir().unwrap();
-        let mut history = History::resume(folder.path(), 7).unwrap();
+        let mut history = History::resume(folder.path(), History::NAME, 7).unwrap();
         history.add(8, 1.0, 2.0, &[0.5]);
         assert_eq!(text(&history), "8\t1.0\t2.0\t0.5\r\n");
     }

@@ -11,7 +11,7 @@ use crate::nn::BuildContext;
 use crate::posterior::{self, PosteriorModel};
 use crate::settings::{LocalSettings, TrainSettings};
 use crate::spmd::World;
-use crate::torch_ext::RankStatistics;
+use crate::torch_ext::{float32_matmul_precision, set_float32_matmul_precision, RankStatistics};
 use anyhow::{Context, Result};
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
@@ -43,6 +43,9 @@ impl<'w> Session<'w> {
         warnings.iter().for_each(|warning| log::warn!("{warning}"));
         world.agree(settings.check_batch_sizes(world.size).map_err(Into::into))?;
         report_ranks(world, &local);
+        if let Some(precision) = local.float32_matmul_precision {
+            set_float32_matmul_precision(precision.name())?;
+        }
 
         let checkpoint = resume.as_ref().map(|(checkpoint, _)| checkpoint);
         let seed = agree_on_seed(world, checkpoint, &local)?;
@@ -51,7 +54,7 @@ impl<'w> Session<'w> {
 
         let epoch = checkpoint.map_or(0, |checkpoint| checkpoint.epoch);
         let iteration = checkpoint.map_or(0, |checkpoint| checkpoint.iteration);
-        let context = build_context(world, seed);
+        let context = build_context(world, &local, seed);
         let (model, bases) = match &resume {
             Some((checkpoint, path)) => {
                 log::info!("Resuming training run from {} after epoch {epoch}.", path.display());
@@ -70,7 +73,12 @@ impl<'w> Session<'w> {
             false => Ok(None),
         };
         let recorder = world.agree(recorder)?;
-        let identity = Identity::new(corpus.dataset.settings().clone(), settings, seed, checkpoint);
+        let mut identity = Identity::new(corpus.dataset.settings().clone(), settings, seed, checkpoint);
+        // Unlike what else is local, it changes the numbers: as in Dingo, it is recorded with the model.
+        let precision = float32_matmul_precision()?;
+        identity
+            .other_metadata
+            .insert("float32_matmul_precision".into(), precision.into());
         let limits = RuntimeLimits::new(&local.runtime_limits, epoch, started);
         let interrupts = Interrupts::new(world, signals, &limits, local.checkpoint_interval());
         let saved = resume.map(|(checkpoint, path)| Saved::of(checkpoint, path));
@@ -122,9 +130,10 @@ fn agree_on_seed(world: &World, checkpoint: Option<&Checkpoint>, local: &LocalSe
     Ok(seed)
 }
 
-/// BatchNorm takes the statistics of the whole batch, over all ranks.
-fn build_context(world: &World, seed: u64) -> BuildContext {
-    let ranks: Option<Arc<dyn RankStatistics>> = (world.size > 1).then(|| Arc::new(world.collectives()) as _);
+/// BatchNorm takes the statistics of the whole batch, over all ranks, unless the settings say otherwise.
+fn build_context(world: &World, local: &LocalSettings, seed: u64) -> BuildContext {
+    let synchronized = world.size > 1 && local.sync_batch_norm;
+    let ranks: Option<Arc<dyn RankStatistics>> = synchronized.then(|| Arc::new(world.collectives()) as _);
     BuildContext {
         seed,
         batch_norm_ranks: ranks,
@@ -190,11 +199,17 @@ fn open_train_dir(
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     let paths = CheckpointPaths::new(train_dir, local.checkpoint_epochs);
-    let Some((checkpoint, path)) = resume else {
-        return Ok(Recorder::new(paths, History::create(train_dir)?, None));
+    let open = |name: &str| match resume {
+        None => History::create(train_dir, name),
+        Some((checkpoint, _)) => History::resume(train_dir, name, checkpoint.epoch),
     };
-    let history = History::resume(train_dir, checkpoint.epoch)?;
+    let history = open(History::NAME)?;
+    let noise_scale = local.gradient_noise_scale.then(|| open(History::NOISE_SCALE));
+    let noise_scale = noise_scale.transpose()?;
+    let Some((checkpoint, path)) = resume else {
+        return Ok(Recorder::new(paths, history, noise_scale, None));
+    };
     let is_latest = *path == paths.latest();
     let latest = is_latest.then_some((checkpoint.epoch, progress.batches));
-    Ok(Recorder::new(paths, history, latest))
+    Ok(Recorder::new(paths, history, noise_scale, latest))
 }

@@ -4,16 +4,18 @@ use super::epoch::{test_epoch, train_epoch, EpochEnd, Training};
 use super::interrupts::{Interrupt, Interrupts, StopReason};
 use super::snapshot::{self, EpochResult, Identity, Moment, Recorder};
 use super::{
-    Corpus, EarlyStopping, EpochInfo, LossInfo, Optimizer, PrintEvery, Progress, RuntimeLimits, Scheduler, StageLoaders,
+    compare_replicas, Corpus, EarlyStopping, EpochInfo, Estimate, LossInfo, Optimizer, Precision, PrintEvery, Progress,
+    RuntimeLimits, Scheduler, StageLoaders, Stepper, TrainError,
 };
 use crate::checkpoint::{Checkpoint, CheckpointError, TrainingState};
 use crate::nn::Mode;
 use crate::posterior::PosteriorModel;
 use crate::settings::{LocalSettings, StageSettings, Value};
-use crate::spmd::{GradientReducer, World};
+use crate::spmd::World;
 use anyhow::Result;
 use std::path::PathBuf;
 use std::time::Instant;
+use tch::Device;
 
 /// Data threads of a rank when the settings do not say. The pipeline makes thousands of samples per second and thread.
 const DATA_THREADS: usize = 1;
@@ -54,6 +56,8 @@ pub(super) struct Saved {
     path: PathBuf,
     training: Option<TrainingState>,
     early_stopping: Option<Value>,
+    scaler: Option<Value>,
+    noise_scale: Option<Value>,
     loss_sums: Option<[f64; 2]>,
 }
 
@@ -63,6 +67,8 @@ impl Saved {
         Saved {
             path,
             early_stopping: spmd.and_then(|spmd| spmd.get("early_stopping")?.to_value()),
+            scaler: spmd.and_then(|spmd| spmd.get("scaler")?.to_value()),
+            noise_scale: spmd.and_then(|spmd| spmd.get("noise_scale")?.to_value()),
             loss_sums: spmd.and_then(snapshot::loss_sums),
             training: checkpoint.training,
         }
@@ -71,10 +77,9 @@ impl Saved {
 
 /// What belongs to one stage alone.
 struct StageTools {
-    optimizer: Optimizer,
+    stepper: Stepper,
     scheduler: Scheduler,
     early_stopping: Option<EarlyStopping>,
-    reducer: GradientReducer,
     /// Of the epoch that the run is inside of.
     loss_sums: Option<[f64; 2]>,
 }
@@ -128,26 +133,27 @@ impl Session<'_> {
         );
         self.freeze_first_layer(number);
         let loaders = self.stage_loaders(&stage)?;
+        report_left_out(&stage, loaders.train.len());
         let mut tools = self.stage_tools(&stage, &loaders)?;
         // So that a run which is lost before its first checkpoint need not be prepared again.
-        self.save(&stage, &tools)?;
+        self.save(&stage, &mut tools)?;
         self.limits
             .set_stage_end(self.epoch + (stage.epochs - self.progress.epoch_in_stage) as u64);
         let world = self.world;
         while self.progress.stage == number && !self.limits.limits_exceeded(self.epoch, |stop| world.any(stop))? {
             if self.interrupts.any_signal(world)? || self.train_one_epoch(&stage, &loaders, &mut tools)? == Step::Stop {
-                return self.stop(&stage, &tools).map(Some);
+                return self.stop(&stage, &mut tools).map(Some);
             }
         }
         let limit_reached = self.limits.local_limits_exceeded(self.epoch, |stop| world.any(stop))?;
         if limit_reached && self.progress.stage < self.stages().len() {
-            return self.stop(&stage, &tools).map(Some);
+            return self.stop(&stage, &mut tools).map(Some);
         }
         Ok(None)
     }
 
     /// Brings where the run stands to the disk, and says why it ends.
-    fn stop(&mut self, stage: &StageSettings, tools: &StageTools) -> Result<Outcome> {
+    fn stop(&mut self, stage: &StageSettings, tools: &mut StageTools) -> Result<Outcome> {
         self.save(stage, tools)?;
         let written = self.recorder.as_mut().map_or(Ok(()), Recorder::finish);
         // All ranks are here when it is written, so that none takes the others down by its exit.
@@ -200,19 +206,19 @@ impl Session<'_> {
         let loss_sums = self.restored_sums(saved.as_ref(), loaders);
         let loss_sums = self.world.agree(loss_sums.map_err(Into::into))?;
         let state = self.model.state();
+        let (scaler, noise_scale) = match &saved {
+            Some(saved) => (saved.scaler.clone(), saved.noise_scale.clone()),
+            None => (None, None),
+        };
         let restored = restore(stage, state.parameters(), saved);
         let (optimizer, scheduler, early_stopping) = self.world.agree(restored)?;
-        let trainable: Vec<_> = state
-            .parameters()
-            .into_iter()
-            .filter(|parameter| parameter.requires_grad())
-            .collect();
-        let reducer = GradientReducer::new(self.world, &trainable, self.local.bucket_bytes())?;
+        let mut stepper = Stepper::new(self.world, state, optimizer, stage, &self.local)?;
+        self.world
+            .agree(stepper.restore(scaler, noise_scale).map_err(Into::into))?;
         Ok(StageTools {
-            optimizer,
+            stepper,
             scheduler,
             early_stopping,
-            reducer,
             loss_sums,
         })
     }
@@ -247,13 +253,15 @@ impl Session<'_> {
         tools: &mut StageTools,
     ) -> Result<Step> {
         let number = self.epoch + 1;
-        let lr = tools.optimizer.lr();
+        let lr = tools.stepper.optimizer.lr();
         log::info!("\nStart training epoch {number} with lr [{lr:?}]");
         let started = Instant::now();
         let Some(train_loss) = self.train_batches(stage, loaders, tools)? else {
             return Ok(Step::Stop);
         };
         report_duration(started);
+        tools.stepper.statistics.average(self.world)?;
+        compare_replicas(self.world, self.model.state())?;
 
         log::info!("Start testing epoch {number}");
         let started = Instant::now();
@@ -262,7 +270,7 @@ impl Session<'_> {
         };
         report_duration(started);
 
-        tools.scheduler.step(&mut tools.optimizer, test_loss);
+        tools.scheduler.step(&mut tools.stepper.optimizer, test_loss);
         let is_best = tools
             .early_stopping
             .as_mut()
@@ -276,6 +284,7 @@ impl Session<'_> {
             train_loss,
             test_loss,
             lr,
+            noise_scale: self.noise_scale(tools),
             is_best,
             ends_stage: (self.progress.stage > stage_number).then_some(stage_number),
         };
@@ -306,11 +315,11 @@ impl Session<'_> {
             let mut training = Training {
                 model: self.model.as_ref(),
                 loader: &loaders.train,
-                optimizer: &mut tools.optimizer,
-                reducer: &mut tools.reducer,
+                stepper: &mut tools.stepper,
                 interrupts: &mut self.interrupts,
             };
-            let end = train_epoch(&mut training, number, self.progress.batches, &mut info)?;
+            let end = train_epoch(&mut training, number, self.progress.batches, &mut info);
+            let end = end.or_else(|error| self.diverged(error))?;
             self.iteration = steps_before + info.iteration();
             tools.loss_sums = Some(info.sums()?);
             match end {
@@ -332,15 +341,16 @@ impl Session<'_> {
     /// With the draws of this epoch.
     fn test(&mut self, stage: &StageSettings, loaders: &StageLoaders, epoch: u64) -> Result<Tested> {
         let mut info = self.loss_info(Mode::Eval, epoch, stage.batch_size, loaders.test.len());
-        let (model, interrupts) = (self.model.as_ref(), &mut self.interrupts);
-        match test_epoch(self.world, model, &loaders.test, interrupts, epoch, &mut info)? {
+        let precision = Precision::new(stage, Device::Cpu);
+        let (model, test, interrupts) = (self.model.as_ref(), &loaders.test, &mut self.interrupts);
+        match test_epoch(self.world, model, &precision, test, interrupts, epoch, &mut info)? {
             EpochEnd::Complete => Ok(Tested::Loss(info.average()?)),
             EpochEnd::Interrupted { .. } => Ok(Tested::Stopped),
         }
     }
 
     /// `model_latest.pt` of the present moment.
-    fn save(&mut self, stage: &StageSettings, tools: &StageTools) -> Result<()> {
+    fn save(&mut self, stage: &StageSettings, tools: &mut StageTools) -> Result<()> {
         self.write(stage, tools, Recorder::save)
     }
 
@@ -348,12 +358,13 @@ impl Session<'_> {
     fn write(
         &mut self,
         stage: &StageSettings,
-        tools: &StageTools,
+        tools: &mut StageTools,
         write: impl FnOnce(&mut Recorder, &Identity, &Moment) -> Result<()>,
     ) -> Result<()> {
+        tools.stepper.statistics.average(self.world)?;
         let moment = Moment {
             model: self.model.as_ref(),
-            optimizer: &tools.optimizer,
+            stepper: &tools.stepper,
             scheduler: &tools.scheduler,
             stage,
             early_stopping: tools.early_stopping.as_ref(),
@@ -368,6 +379,32 @@ impl Session<'_> {
             .map_or(Ok(()), |recorder| write(recorder, &self.identity, &moment));
         self.interrupts.checkpoint_made();
         self.world.agree(written)
+    }
+
+    /// What is known of it, told in the log.
+    fn noise_scale(&self, tools: &StageTools) -> Option<(Estimate, u64)> {
+        let norms = tools.stepper.norms.as_ref()?;
+        let Some(estimate) = norms.noise_scale.estimate() else {
+            log::info!("Gradient noise scale: not known yet.");
+            return None;
+        };
+        let batch_size = estimate.batch_size(self.world.size);
+        log::info!(
+            "Gradient noise scale: {:.0} +- {:.0} samples; it suggests a batch size of {batch_size}.",
+            estimate.noise_scale,
+            estimate.standard_error
+        );
+        Some((estimate, batch_size))
+    }
+
+    /// All ranks know that the run has diverged; rank 0 tells what is left.
+    fn diverged(&mut self, error: anyhow::Error) -> Result<EpochEnd> {
+        let mut error = error;
+        if let Some(TrainError::Diverged { checkpoint, .. }) = error.downcast_mut() {
+            *checkpoint = self.recorder.as_mut().and_then(Recorder::last_good);
+            return self.world.agree(Err(error));
+        }
+        Err(error)
     }
 
     fn loss_info(&self, mode: Mode, epoch: u64, batch_size: usize, samples: usize) -> LossInfo {
@@ -423,6 +460,19 @@ fn restore(
         log::info!("Initializing new optimizer and scheduler.");
     }
     Ok((optimizer, scheduler, early_stopping))
+}
+
+/// What accumulation leaves out of each epoch.
+fn report_left_out(stage: &StageSettings, samples: usize) {
+    let passes = stage.gradient_updates_per_optimizer_step;
+    let batches = samples.div_ceil(stage.batch_size);
+    let left_out = samples.saturating_sub(batches / passes * passes * stage.batch_size);
+    if passes > 1 && left_out > 0 {
+        log::info!(
+            "Each epoch leaves out {left_out} of its {samples} samples: their batches are too few for an optimizer step of \
+             {passes} (gradient_updates_per_optimizer_step)."
+        );
+    }
 }
 
 fn report_duration(started: Instant) {

@@ -1,7 +1,7 @@
 //! From a run in progress to a checkpoint, and to files in the train dir.
 
 use super::writer::{Contents, NewFile, Writer};
-use super::{CheckpointPaths, EarlyStopping, History, Optimizer, Progress, Scheduler};
+use super::{CheckpointPaths, EarlyStopping, Estimate, History, Progress, Scheduler, Stepper};
 use crate::checkpoint::{Checkpoint, Dict, Metadata, Object, OptimizerState, StateEntry, TrainingState, DINGO_VERSION};
 use crate::posterior::PosteriorModel;
 use crate::settings::{StageSettings, TrainSettings, Value};
@@ -47,7 +47,7 @@ impl Identity {
 /// Where training stands.
 pub struct Moment<'a> {
     pub model: &'a dyn PosteriorModel,
-    pub optimizer: &'a Optimizer,
+    pub stepper: &'a Stepper,
     pub scheduler: &'a Scheduler,
     pub stage: &'a StageSettings,
     pub early_stopping: Option<&'a EarlyStopping>,
@@ -111,6 +111,10 @@ impl Identity {
         if let Some(early_stopping) = moment.early_stopping {
             spmd.set("early_stopping", early_stopping.state());
         }
+        spmd.set("scaler", moment.stepper.precision.scaler.state());
+        if let Some(norms) = &moment.stepper.norms {
+            spmd.set("noise_scale", norms.noise_scale.state());
+        }
         spmd
     }
 }
@@ -119,7 +123,7 @@ fn training_state(moment: &Moment) -> Result<TrainingState, TchError> {
     Ok(TrainingState {
         optimizer_kwargs: moment.stage.raw_optimizer.clone(),
         scheduler_kwargs: moment.stage.raw_scheduler.clone(),
-        optimizer: Some(copied(moment.optimizer.state())?),
+        optimizer: Some(copied(moment.stepper.optimizer.state())?),
         scheduler: Some(moment.scheduler.state()),
     })
 }
@@ -149,6 +153,8 @@ fn host_copy(tensor: &Tensor) -> Result<Tensor, TchError> {
 pub struct Recorder {
     paths: CheckpointPaths,
     history: History,
+    /// Where the noise scale is asked for.
+    noise_scale: Option<History>,
     writer: Writer,
     /// What `model_latest.pt` is, or will be: completed epochs, batches.
     latest: Option<(u64, usize)>,
@@ -160,6 +166,8 @@ pub struct EpochResult {
     pub test_loss: f64,
     /// The learning rate the epoch was trained with.
     pub lr: f64,
+    /// The noise scale as it is now known, and the batch size it suggests.
+    pub noise_scale: Option<(Estimate, u64)>,
     /// Early stopping is on, and no epoch before was as good.
     pub is_best: bool,
     /// The epoch was the last of this stage.
@@ -168,10 +176,16 @@ pub struct EpochResult {
 
 impl Recorder {
     /// `latest`: the completed epochs and batches of the `model_latest.pt` that is there.
-    pub fn new(paths: CheckpointPaths, history: History, latest: Option<(u64, usize)>) -> Recorder {
+    pub fn new(
+        paths: CheckpointPaths,
+        history: History,
+        noise_scale: Option<History>,
+        latest: Option<(u64, usize)>,
+    ) -> Recorder {
         Recorder {
             paths,
             history,
+            noise_scale,
             writer: Writer::default(),
             latest,
         }
@@ -185,6 +199,16 @@ impl Recorder {
     pub fn record(&mut self, identity: &Identity, moment: &Moment, result: &EpochResult) -> Result<()> {
         self.history
             .add(moment.epoch, result.train_loss, result.test_loss, &[result.lr]);
+        if let (Some(file), Some((estimate, batch_size))) = (&mut self.noise_scale, result.noise_scale) {
+            let Estimate {
+                noise_scale,
+                standard_error,
+                square_norm,
+                variance,
+            } = estimate;
+            let numbers = [noise_scale, standard_error, batch_size as f64, square_norm, variance];
+            file.add_row(moment.epoch, numbers);
+        }
         let mut copies = Vec::new();
         if let Some(permanent) = self.paths.permanent(moment.epoch) {
             log::info!("Copy model to checkpoint {}.", permanent.display());
@@ -215,6 +239,14 @@ impl Recorder {
         self.write(identity, moment, None, Vec::new())
     }
 
+    /// The checkpoint that a run which has diverged may be resumed from, once it is on the disk.
+    pub fn last_good(&mut self) -> Option<PathBuf> {
+        if let Err(error) = self.finish() {
+            log::warn!("{error:#}");
+        }
+        Some(self.paths.latest()).filter(|path| path.exists())
+    }
+
     /// Waits until all files are on the disk.
     ///
     /// # Errors
@@ -237,7 +269,9 @@ impl Recorder {
         log::info!("Saving model to {}.", latest.display());
         copies.push(latest);
         let checkpoint = file(copies, identity.checkpoint(moment, true)?);
-        let files = self.history.file().into_iter().chain(best).chain([checkpoint]);
+        let noise_scale = self.noise_scale.as_ref().and_then(History::file);
+        let histories = self.history.file().into_iter().chain(noise_scale);
+        let files = histories.chain(best).chain([checkpoint]);
         let is_older = || format!("{} is that of an earlier moment", self.paths.latest().display());
         self.writer.submit(files.collect()).with_context(is_older)?;
         self.latest = Some(at(moment));

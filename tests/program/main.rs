@@ -10,6 +10,7 @@ mod bad_settings;
 mod command_line;
 mod dingo;
 mod failures;
+mod precision;
 mod ranks;
 mod resuming;
 mod shipped_settings;
