@@ -1,5 +1,6 @@
 //! The data of a run: opened and checked for all its stages before anything is trained or written.
 
+use super::in_file;
 use super::progress::Progress;
 use crate::data::{
     copy_to_node, train_test_split, AsdDataset, DataError, DetectorNetwork, Loader, LoaderOptions, Pipeline,
@@ -29,13 +30,14 @@ pub struct StageLoaders {
 impl Corpus {
     /// Opens the waveforms (copied to `local_cache_path` first, once a node) and the ASDs of all stages from
     /// `progress.stage` on. Completes the settings with what follows from the data: standardization, context parameters and
-    /// the network's sizes. All ranks call this together.
+    /// the network's sizes; `settings_file` is for messages. All ranks call this together.
     ///
     /// # Errors
     /// Files that cannot be used, or settings that ask for what they do not hold.
     pub fn open(
         world: &World,
         settings: &mut TrainSettings,
+        settings_file: &Path,
         local: &LocalSettings,
         progress: Progress,
     ) -> Result<Corpus> {
@@ -47,7 +49,8 @@ impl Corpus {
                 world.agree(copied.map_err(Into::into))?
             }
         };
-        world.agree(Self::open_files(&path, settings, local, progress))
+        let corpus = Self::open_files(&path, settings, local, progress);
+        world.agree(in_file(settings_file, corpus))
     }
 
     fn open_files(
@@ -94,6 +97,11 @@ impl Corpus {
         let input_dims = [pipeline.detectors().len(), 3, domain.num_bins() - domain.min_index()];
         settings.complete_model(settings.data.inference_parameters.len(), input_dims);
         Ok(())
+    }
+
+    /// Batches of an epoch of training.
+    pub fn batches_per_epoch(&self, stage: &StageSettings) -> usize {
+        self.split.train.len().div_ceil(stage.batch_size)
     }
 
     /// The transforms of a stage: its noise, everything else the run's.

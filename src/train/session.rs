@@ -2,18 +2,16 @@
 
 use super::epoch::{test_epoch, train_epoch, EpochEnd, Training};
 use super::interrupts::{Interrupt, Interrupts, StopReason};
-use super::snapshot::{self, EpochResult, Identity, Moment, Recorder};
-use super::{
-    Corpus, EarlyStopping, EpochInfo, LossInfo, Optimizer, PrintEvery, Progress, RuntimeLimits, Scheduler, StageLoaders,
-};
-use crate::checkpoint::{Checkpoint, CheckpointError, TrainingState};
+use super::snapshot::{EpochResult, Identity, Moment, Recorder};
+use super::stage_state::StageState;
+use super::{Corpus, EarlyStopping, EpochInfo, LossInfo, PrintEvery, Progress, RuntimeLimits, StageLoaders};
 use crate::nn::Mode;
 use crate::posterior::PosteriorModel;
-use crate::settings::{LocalSettings, StageSettings, Value};
+use crate::settings::{LocalSettings, StageSettings};
 use crate::spmd::{GradientReducer, World};
 use anyhow::Result;
-use std::path::PathBuf;
 use std::time::Instant;
+use tch::Tensor;
 
 /// Data threads of a rank when the settings do not say. The pipeline makes thousands of samples per second and thread.
 const DATA_THREADS: usize = 1;
@@ -46,37 +44,13 @@ pub struct Session<'w> {
     /// Optimizer steps made.
     pub(super) iteration: u64,
     /// Of the checkpoint, until the stage that it was written in takes it.
-    pub(super) saved: Option<Saved>,
-}
-
-/// What a stage that goes on from a checkpoint takes from it.
-pub(super) struct Saved {
-    path: PathBuf,
-    training: Option<TrainingState>,
-    early_stopping: Option<Value>,
-    loss_sums: Option<[f64; 2]>,
-}
-
-impl Saved {
-    pub fn of(checkpoint: Checkpoint, path: PathBuf) -> Saved {
-        let spmd = checkpoint.spmd.as_ref();
-        Saved {
-            path,
-            early_stopping: spmd.and_then(|spmd| spmd.get("early_stopping")?.to_value()),
-            loss_sums: spmd.and_then(snapshot::loss_sums),
-            training: checkpoint.training,
-        }
-    }
+    pub(super) resumed: Option<StageState>,
 }
 
 /// What belongs to one stage alone.
 struct StageTools {
-    optimizer: Optimizer,
-    scheduler: Scheduler,
-    early_stopping: Option<EarlyStopping>,
+    state: StageState,
     reducer: GradientReducer,
-    /// Of the epoch that the run is inside of.
-    loss_sums: Option<[f64; 2]>,
 }
 
 impl Session<'_> {
@@ -128,7 +102,7 @@ impl Session<'_> {
         );
         self.freeze_first_layer(number);
         let loaders = self.stage_loaders(&stage)?;
-        let mut tools = self.stage_tools(&stage, &loaders)?;
+        let mut tools = self.stage_tools(&stage)?;
         // So that a run which is lost before its first checkpoint need not be prepared again.
         self.save(&stage, &tools)?;
         self.limits
@@ -195,48 +169,21 @@ impl Session<'_> {
     }
 
     /// New at the beginning of a stage, the checkpoint's inside one.
-    fn stage_tools(&mut self, stage: &StageSettings, loaders: &StageLoaders) -> Result<StageTools> {
-        let saved = self.saved.take().filter(|_| self.progress.is_inside_stage());
-        let loss_sums = self.restored_sums(saved.as_ref(), loaders);
-        let loss_sums = self.world.agree(loss_sums.map_err(Into::into))?;
-        let state = self.model.state();
-        let restored = restore(stage, state.parameters(), saved);
-        let (optimizer, scheduler, early_stopping) = self.world.agree(restored)?;
-        let trainable: Vec<_> = state
-            .parameters()
-            .into_iter()
-            .filter(|parameter| parameter.requires_grad())
-            .collect();
-        let reducer = GradientReducer::new(self.world, &trainable, self.local.bucket_bytes())?;
-        Ok(StageTools {
-            optimizer,
-            scheduler,
-            early_stopping,
-            reducer,
-            loss_sums,
-        })
-    }
-
-    /// The loss sums of the epoch that the checkpoint was written inside of.
-    fn restored_sums(
-        &self,
-        saved: Option<&Saved>,
-        loaders: &StageLoaders,
-    ) -> Result<Option<[f64; 2]>, CheckpointError> {
-        let (done, batches) = (self.progress.batches, loaders.train.num_batches());
-        let Some(saved) = saved.filter(|_| done > 0) else {
-            return Ok(None);
+    fn stage_tools(&mut self, stage: &StageSettings) -> Result<StageTools> {
+        let parameters = self.model.state().parameters();
+        let reducer = {
+            let trainable = parameters.iter().filter(|parameter| parameter.requires_grad());
+            let trainable: Vec<_> = trainable.map(Tensor::shallow_clone).collect();
+            GradientReducer::new(self.world, &trainable, self.local.bucket_bytes())?
         };
-        if done > batches {
-            let message = format!("is {done}, but an epoch has {batches}");
-            return Err(CheckpointError::invalid(&saved.path, "spmd.progress.batches", message));
-        }
-        log::info!(
-            "Epoch {} goes on after {done} of its {batches} batches.",
-            self.epoch + 1
-        );
-        let missing = || CheckpointError::invalid(&saved.path, "spmd.loss_sums", "is missing, inside of an epoch");
-        saved.loss_sums.map(Some).ok_or_else(missing)
+        let state = match self.resumed.take() {
+            Some(resumed) => resumed,
+            None => {
+                log::info!("Initializing new optimizer and scheduler.");
+                self.world.agree(StageState::new(stage, parameters))?
+            }
+        };
+        Ok(StageTools { state, reducer })
     }
 
     /// The next epoch, or what is left of it, up to its entry in the history.
@@ -247,8 +194,12 @@ impl Session<'_> {
         tools: &mut StageTools,
     ) -> Result<Step> {
         let number = self.epoch + 1;
-        let lr = tools.optimizer.lr();
+        let lr = tools.state.optimizer.lr();
         log::info!("\nStart training epoch {number} with lr [{lr:?}]");
+        if self.progress.batches > 0 {
+            let (done, batches) = (self.progress.batches, loaders.train.num_batches());
+            log::info!("Epoch {number} goes on after {done} of its {batches} batches.");
+        }
         let started = Instant::now();
         let Some(train_loss) = self.train_batches(stage, loaders, tools)? else {
             return Ok(Step::Stop);
@@ -262,16 +213,17 @@ impl Session<'_> {
         };
         report_duration(started);
 
-        tools.scheduler.step(&mut tools.optimizer, test_loss);
-        let is_best = tools
+        let state = &mut tools.state;
+        state.scheduler.step(&mut state.optimizer, test_loss);
+        let is_best = state
             .early_stopping
             .as_mut()
             .is_some_and(|early| early.update(train_loss, test_loss));
-        let stop_early = tools.early_stopping.as_ref().is_some_and(EarlyStopping::should_stop);
+        let stop_early = state.early_stopping.as_ref().is_some_and(EarlyStopping::should_stop);
         let stage_number = self.progress.stage;
         self.epoch = number;
         self.progress = self.progress.after_epoch(self.stages(), stop_early);
-        tools.loss_sums = None;
+        state.loss_sums = None;
         let result = EpochResult {
             train_loss,
             test_loss,
@@ -300,19 +252,19 @@ impl Session<'_> {
         loop {
             let number = self.epoch + 1;
             let mut info = self.loss_info(Mode::Train, number, stage.batch_size, loaders.train.len());
-            if let Some(sums) = tools.loss_sums {
+            if let Some(sums) = tools.state.loss_sums {
                 info.continue_from(sums);
             }
             let mut training = Training {
                 model: self.model.as_ref(),
                 loader: &loaders.train,
-                optimizer: &mut tools.optimizer,
+                optimizer: &mut tools.state.optimizer,
                 reducer: &mut tools.reducer,
                 interrupts: &mut self.interrupts,
             };
             let end = train_epoch(&mut training, number, self.progress.batches, &mut info)?;
             self.iteration += info.iteration();
-            tools.loss_sums = Some(info.sums()?);
+            tools.state.loss_sums = Some(info.sums()?);
             match end {
                 EpochEnd::Complete => {
                     self.progress.batches = loaders.train.num_batches();
@@ -353,14 +305,11 @@ impl Session<'_> {
     ) -> Result<()> {
         let moment = Moment {
             model: self.model.as_ref(),
-            optimizer: &tools.optimizer,
-            scheduler: &tools.scheduler,
+            state: &tools.state,
             stage,
-            early_stopping: tools.early_stopping.as_ref(),
             epoch: self.epoch,
             iteration: self.iteration,
             progress: self.progress,
-            loss_sums: tools.loss_sums,
         };
         let written = self
             .recorder
@@ -394,35 +343,6 @@ enum Tested {
     Loss(f64),
     /// The run is to stop, and nothing is known.
     Stopped,
-}
-
-/// Optimizer, scheduler and early stopping of a stage, with the saved state when the stage had begun.
-fn restore(
-    stage: &StageSettings,
-    parameters: Vec<tch::Tensor>,
-    saved: Option<Saved>,
-) -> Result<(Optimizer, Scheduler, Option<EarlyStopping>)> {
-    let mut optimizer = Optimizer::new(&stage.optimizer, parameters)?;
-    let mut scheduler = Scheduler::new(&stage.scheduler, &mut optimizer);
-    let mut early_stopping = stage.early_stopping.as_ref().map(EarlyStopping::new);
-    if let Some(Saved {
-        path,
-        training,
-        early_stopping: saved_early_stopping,
-        ..
-    }) = saved
-    {
-        let missing = |key: &str| CheckpointError::invalid(&path, key, "is missing; without it the stage cannot go on");
-        let training = training.ok_or_else(|| missing("optimizer_kwargs"))?;
-        optimizer.load_state(&training.optimizer.ok_or_else(|| missing("optimizer_state_dict"))?)?;
-        scheduler.load_state(&training.scheduler.ok_or_else(|| missing("scheduler_state_dict"))?)?;
-        if let (Some(early_stopping), Some(state)) = (&mut early_stopping, saved_early_stopping) {
-            early_stopping.load_state("spmd.early_stopping", &state)?;
-        }
-    } else {
-        log::info!("Initializing new optimizer and scheduler.");
-    }
-    Ok((optimizer, scheduler, early_stopping))
 }
 
 fn report_duration(started: Instant) {

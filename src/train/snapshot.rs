@@ -1,7 +1,8 @@
 //! From a run in progress to a checkpoint, and to files in the train dir.
 
+use super::stage_state::StageState;
 use super::writer::{Contents, NewFile, Writer};
-use super::{CheckpointPaths, EarlyStopping, History, Optimizer, Progress, Scheduler};
+use super::{CheckpointPaths, History, Progress};
 use crate::checkpoint::{Checkpoint, Dict, Metadata, Object, OptimizerState, StateEntry, TrainingState, DINGO_VERSION};
 use crate::posterior::PosteriorModel;
 use crate::settings::{StageSettings, TrainSettings, Value};
@@ -47,26 +48,13 @@ impl Identity {
 /// Where training stands.
 pub struct Moment<'a> {
     pub model: &'a dyn PosteriorModel,
-    pub optimizer: &'a Optimizer,
-    pub scheduler: &'a Scheduler,
+    pub state: &'a StageState,
     pub stage: &'a StageSettings,
-    pub early_stopping: Option<&'a EarlyStopping>,
     /// Epochs completed.
     pub epoch: u64,
     /// Optimizer steps made.
     pub iteration: u64,
     pub progress: Progress,
-    /// Of the epoch that `progress` is inside of: see [`LossInfo::sums`](super::LossInfo::sums).
-    pub loss_sums: Option<[f64; 2]>,
-}
-
-/// Key of the loss sums under `spmd`.
-const LOSS_SUMS: &str = "loss_sums";
-
-/// The loss sums that a checkpoint holds.
-pub fn loss_sums(spmd: &Object) -> Option<[f64; 2]> {
-    let sums: Option<Vec<f64>> = spmd.get(LOSS_SUMS)?.as_items()?.iter().map(Object::as_f64).collect();
-    sums?.try_into().ok()
 }
 
 impl Identity {
@@ -105,12 +93,7 @@ impl Identity {
         spmd.set("seed", self.seed);
         spmd.set("progress", moment.progress.to_object());
         spmd.set("complete", moment.progress.stage >= self.settings.stages.len());
-        if let Some(sums) = moment.loss_sums {
-            spmd.set(LOSS_SUMS, Object::list(sums));
-        }
-        if let Some(early_stopping) = moment.early_stopping {
-            spmd.set("early_stopping", early_stopping.state());
-        }
+        moment.state.add_to(&mut spmd);
         spmd
     }
 }
@@ -119,8 +102,8 @@ fn training_state(moment: &Moment) -> Result<TrainingState, TchError> {
     Ok(TrainingState {
         optimizer_kwargs: moment.stage.raw_optimizer.clone(),
         scheduler_kwargs: moment.stage.raw_scheduler.clone(),
-        optimizer: Some(copied(moment.optimizer.state())?),
-        scheduler: Some(moment.scheduler.state()),
+        optimizer: Some(copied(moment.state.optimizer.state())?),
+        scheduler: Some(moment.state.scheduler.state()),
     })
 }
 

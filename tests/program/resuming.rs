@@ -12,12 +12,10 @@ fn one_epoch_a_run() -> Workplace {
 
 #[test]
 fn the_same_command_goes_on_and_ends_where_one_run_would() {
-    for (whole, ranks) in [(Workplace::toy(), 1), (Workplace::npe(), 2)] {
+    for ranks in [1, 2] {
+        let whole = Workplace::toy_with_batch_norm();
         whole.run_to(COMPLETE, ranks);
-        let pieces = match ranks {
-            1 => one_epoch_a_run(),
-            _ => Workplace::npe().with("local.runtime_limits", "{max_epochs_per_run: 1}"),
-        };
+        let pieces = Workplace::toy_with_batch_norm().with("local.runtime_limits", "{max_epochs_per_run: 1}");
         for (epoch, status) in [(1, STOPPED), (2, STOPPED), (3, COMPLETE)] {
             pieces.run_to(status, ranks);
             assert_eq!(pieces.history(), whole.history()[..epoch]);
