@@ -75,22 +75,22 @@ const ON_ONE_RANK: &[Change] = &[
     (
         "data.domain_update",
         "{f_min: 10.0}",
-        &["data.domain_update", "[10, 128]", "[20, 128]", "waveform_dataset.hdf5"],
+        &["data.domain_update", "[10, 128]", "[20, 128]"],
     ),
     (
         "data.domain_update",
         "{f_max: 500.0}",
-        &["data.domain_update", "[20, 500]", "[20, 128]", "waveform_dataset.hdf5"],
+        &["data.domain_update", "[20, 500]", "[20, 128]"],
     ),
     (
         "data.domain_update",
         "{f_min: 25.1}",
-        &["data.domain_update", "25.1", "0.25", "waveform_dataset.hdf5"],
+        &["data.domain_update", "25.1", "0.25"],
     ),
     (
         "data.domain_update",
         "{delta_f: 0.5}",
-        &["data.domain_update.delta_f", "0.5", "0.25", "waveform_dataset.hdf5"],
+        &["data.domain_update.delta_f", "0.5", "0.25"],
     ),
     (
         "data.inference_parameters",

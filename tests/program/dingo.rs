@@ -13,7 +13,7 @@ use tch::{Kind, Tensor};
 /// The python that `DINGO_PYTHON` names, at work on a checkpoint.
 fn dingo(checkpoint: &Path) -> Option<Command> {
     let Some(python) = std::env::var_os("DINGO_PYTHON").filter(|python| !python.is_empty()) else {
-        println!("SKIPPED: set DINGO_PYTHON to a python with dingo-gw==0.10.3 to check checkpoints with Dingo");
+        common::skipped("set DINGO_PYTHON to a python with dingo-gw==0.10.3 to check checkpoints with Dingo");
         return None;
     };
     let mut command = Command::new(python);

@@ -1,6 +1,6 @@
 //! Ranks that die and disks that are full: the job ends promptly, and the last checkpoint stays good.
 
-use crate::common::{run_with, Ended};
+use crate::common::{self, run_with, Ended};
 use crate::workplace::{parameters, Workplace, FAILED, STOPPED};
 use dingo_spmd::checkpoint::Checkpoint;
 use std::path::{Path, PathBuf};
@@ -28,13 +28,14 @@ fn long_run() -> Workplace {
         .with("local.checkpoint_epochs", "")
 }
 
-/// Runs and does something, once, in the second epoch or a later one: to the processes of the ranks. Gives how it ended,
-/// and how long after.
+/// Runs and does something once to the processes of the ranks, in the third epoch or a later one, when `model_latest.pt` is
+/// that of a whole epoch. Gives how it ended, and how long after.
 fn disturb(workplace: &Workplace, ranks: usize, disturb: impl Fn(&[i32])) -> (Ended, Duration) {
     let mut disturbed: Option<Instant> = None;
     let ended = run_with(workplace.command(ranks), |process| {
-        // The history is written right after an epoch.
-        if disturbed.is_none() && workplace.train_dir().join("history.txt").exists() {
+        let history = std::fs::read_to_string(workplace.train_dir().join("history.txt"));
+        // The second row is written after the first epoch's checkpoint.
+        if disturbed.is_none() && history.is_ok_and(|rows| rows.lines().count() >= 2) {
             let processes = match ranks {
                 1 => vec![process as i32],
                 _ => children(process),
@@ -142,7 +143,7 @@ fn a_full_disk_leaves_the_checkpoint_before() {
     for ranks in [1, 2] {
         let workplace = long_run();
         let Some(disk) = SmallDisk::mount(&workplace.train_dir(), 8) else {
-            println!("SKIPPED: only root can mount a small disk; the limit on file sizes is tested all the same");
+            common::skipped("only root can mount a small disk; the limit on file sizes is tested all the same");
             return;
         };
         // Room for the history, but not for a checkpoint of a megabyte beside the one that is there.
