@@ -99,7 +99,7 @@ const ON_ONE_RANK: &[Change] = &[
     ),
     (
         "data.train_fraction",
-        "0.999999",
+        "0.001",
         &["data.train_fraction", "240 samples"],
     ),
     (
