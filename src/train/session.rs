@@ -249,12 +249,12 @@ impl Session<'_> {
         loaders: &StageLoaders,
         tools: &mut StageTools,
     ) -> Result<Option<f64>> {
+        let (number, steps_before) = (self.epoch + 1, self.iteration);
+        let mut info = self.loss_info(Mode::Train, number, stage.batch_size, loaders.train.len());
+        if let Some(sums) = tools.state.loss_sums {
+            info.continue_from(sums);
+        }
         loop {
-            let number = self.epoch + 1;
-            let mut info = self.loss_info(Mode::Train, number, stage.batch_size, loaders.train.len());
-            if let Some(sums) = tools.state.loss_sums {
-                info.continue_from(sums);
-            }
             let mut training = Training {
                 model: self.model.as_ref(),
                 loader: &loaders.train,
@@ -263,7 +263,7 @@ impl Session<'_> {
                 interrupts: &mut self.interrupts,
             };
             let end = train_epoch(&mut training, number, self.progress.batches, &mut info)?;
-            self.iteration += info.iteration();
+            self.iteration = steps_before + info.iteration();
             tools.state.loss_sums = Some(info.sums()?);
             match end {
                 EpochEnd::Complete => {
