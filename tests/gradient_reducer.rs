@@ -18,6 +18,7 @@ const OPTIONS: ReducerOptions = ReducerOptions {
     bucket_bytes: 8 << 10,
     first_bucket_bytes: 1 << 10,
     overlap: true,
+    local_norm: false,
     artificial_delay: Duration::ZERO,
 };
 
@@ -144,6 +145,39 @@ fn gradients_missing_on_some_ranks_count_as_zero() {
                 let users = if index < 2 { world.size as f64 } else { 1.0 };
                 assert_eq!(parameter.grad().min().double_value(&[]), users, "parameter {index}");
                 assert_eq!(parameter.grad().max().double_value(&[]), users, "parameter {index}");
+            }
+        }
+    });
+}
+
+/// What each rank says arrives everywhere, and the norm is that of a rank's own gradient, though the buckets are summed.
+#[test]
+fn ranks_tell_one_another_along_with_the_gradients() {
+    on_ranks("ranks_tell_one_another_along_with_the_gradients", &[1, 3], |world| {
+        for overlap in [true, false] {
+            let parameters = parameters(Kind::Float);
+            let options = ReducerOptions {
+                overlap,
+                local_norm: true,
+                ..OPTIONS
+            };
+            let mut reducer = GradientReducer::with_options(world, &parameters, &options).unwrap();
+            for step in 0..2 {
+                reducer.zero();
+                let rank = world.rank as f64;
+                let loss = parameters[0].sum(None) * (rank + 1.0);
+                reducer.prepare(true).unwrap();
+                reducer
+                    .set_rank_values(&[rank, 10.0 * rank, f64::from(step), 7.0])
+                    .unwrap();
+                loss.backward();
+                let reduced = reducer.finish().unwrap();
+                for rank in 0..world.size {
+                    let told: Vec<f32> = reduced.of_ranks.get(rank as i64).try_into().unwrap();
+                    assert_eq!(told, [rank as f32, 10.0 * rank as f32, step as f32, 7.0]);
+                }
+                let expected = (rank + 1.0).powi(2) * (WIDTH * WIDTH) as f64;
+                assert_eq!(reduced.local_square_norm, (world.size > 1).then_some(expected));
             }
         }
     });

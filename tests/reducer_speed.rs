@@ -49,6 +49,7 @@ fn step_time(world: &World, artificial_delay: Duration, reduce: bool, overlap: b
         first_bucket_bytes: bucket_bytes,
         overlap,
         artificial_delay,
+        local_norm: false,
     };
     let mut reducer = GradientReducer::with_options(world, &parameters, &reducer_options).unwrap();
     let mut step = || {

@@ -78,10 +78,13 @@ impl Loader {
 
     /// The batches of an epoch from number `first_batch` on. Work on them starts at once.
     pub fn epoch(&self, epoch: u64, first_batch: usize) -> EpochBatches {
+        self.batches(epoch, first_batch..self.num_batches())
+    }
+
+    /// The batches of an epoch with these numbers. Work on them starts at once.
+    pub fn batches(&self, epoch: u64, numbers: Range<usize>) -> EpochBatches {
         let plan = self.plan(epoch);
-        Prefetch::start(first_batch..self.num_batches(), self.options.threads, move |batch| {
-            plan.make(batch)
-        })
+        Prefetch::start(numbers, self.options.threads, move |batch| plan.make(batch))
     }
 
     /// This rank's samples of a batch, as indices of the dataset.

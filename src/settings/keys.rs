@@ -164,8 +164,10 @@ pub const STAGE: &[Known] = &[
     read("scheduler"),
     read("batch_size"),
     read("early_stopping"),
-    not_yet_unless("gradient_updates_per_optimizer_step", "1", "gradient accumulation"),
-    not_yet_unless("automatic_mixed_precision", "false", "mixed precision"),
+    read("gradient_updates_per_optimizer_step"),
+    read("automatic_mixed_precision"),
+    // Our own.
+    read("amp_dtype"),
 ];
 
 pub const EARLY_STOPPING: &[Known] = &[read("patience"), read("verbose"), read("delta"), read("metric")];
@@ -237,6 +239,10 @@ pub const LOCAL: &[Known] = &[
     read("seed"),
     read("data_threads"),
     read("bucket_size_mb"),
+    read("sync_batch_norm"),
+    read("max_skipped_steps"),
+    read("collective_timeout"),
+    read("gradient_noise_scale"),
     read("checkpoint_minutes"),
 ];
 

@@ -26,6 +26,14 @@ pub struct LocalSettings {
     pub num_gpus: usize,
     /// Gradient bucket size in MB.
     pub bucket_size_mb: f64,
+    /// Whether BatchNorm takes the statistics of the whole batch over all ranks, rather than each rank's own share.
+    pub sync_batch_norm: bool,
+    /// Steps in a row that may be skipped, because loss or gradient is not finite, before the run stops.
+    pub max_skipped_steps: u64,
+    /// How long a rank waits for the others in a collective before it ends the job.
+    pub collective_timeout: Duration,
+    /// Estimate the gradient noise scale while training.
+    pub gradient_noise_scale: bool,
     /// PyTorch's precision of float32 matrix products, where given.
     pub float32_matmul_precision: Option<MatmulPrecision>,
     /// As written, for `local_settings.yaml`.
@@ -45,6 +53,17 @@ pub enum MatmulPrecision {
     Medium,
 }
 
+impl MatmulPrecision {
+    /// PyTorch's word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            MatmulPrecision::Highest => "highest",
+            MatmulPrecision::High => "high",
+            MatmulPrecision::Medium => "medium",
+        }
+    }
+}
+
 /// Seconds and epochs; `None` is no limit.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RuntimeLimitSettings {
@@ -55,6 +74,12 @@ pub struct RuntimeLimitSettings {
 
 /// Large enough to use the network's bandwidth, small enough to overlap with backward; PyTorch's DDP takes the same.
 const DEFAULT_BUCKET_SIZE_MB: f64 = 25.0;
+
+/// A batch of bad luck ends sooner; a network that has diverged never recovers.
+const DEFAULT_MAX_SKIPPED_STEPS: u64 = 10;
+
+/// Seconds. Ranks of one step are never this far apart, unless one hangs.
+const DEFAULT_COLLECTIVE_TIMEOUT: f64 = 600.0;
 
 impl LocalSettings {
     /// Reads a `local` section that stands alone.
@@ -143,6 +168,10 @@ impl LocalSettings {
             seed: local.optional_count("seed", 0)?,
             num_gpus: read_num_gpus(local)?,
             bucket_size_mb: local.number_or("bucket_size_mb", DEFAULT_BUCKET_SIZE_MB, &POSITIVE)?,
+            sync_batch_norm: local.flag_or("sync_batch_norm", true)?,
+            max_skipped_steps: local.count_or("max_skipped_steps", DEFAULT_MAX_SKIPPED_STEPS, 1)?,
+            collective_timeout: read_collective_timeout(local)?,
+            gradient_noise_scale: local.flag_or("gradient_noise_scale", false)?,
             float32_matmul_precision: read_matmul_precision(local)?,
             raw: Value::Null,
         })
@@ -151,6 +180,12 @@ impl LocalSettings {
 
 fn read_device(local: &mut Section) -> Result<Device, SettingsError> {
     local.choice("device", &[("cpu", Ok(Device::Cpu)), ("cuda", Err("training on GPUs"))])
+}
+
+fn read_collective_timeout(local: &mut Section) -> Result<Duration, SettingsError> {
+    let seconds = local.number_or("collective_timeout", DEFAULT_COLLECTIVE_TIMEOUT, &POSITIVE)?;
+    // Longer than a clock can say is never.
+    Ok(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
 }
 
 fn read_matmul_precision(local: &mut Section) -> Result<Option<MatmulPrecision>, SettingsError> {

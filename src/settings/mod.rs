@@ -29,7 +29,7 @@ pub use model::{
     SvdSettings,
 };
 pub use optimizer::{OptimizerSettings, SchedulerSettings};
-pub use training::{EarlyStoppingMetric, EarlyStoppingSettings, StageSettings};
+pub use training::{AmpDtype, EarlyStoppingMetric, EarlyStoppingSettings, StageSettings};
 pub use upgrade::bring_up_to_date;
 
 use section::{Origin, Section};

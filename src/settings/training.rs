@@ -14,8 +14,14 @@ pub struct StageSettings {
     pub freeze_rb_layer: Option<bool>,
     pub optimizer: OptimizerSettings,
     pub scheduler: SchedulerSettings,
-    /// Samples per optimizer step over all ranks.
+    /// Samples per backward pass over all ranks.
     pub batch_size: usize,
+    /// Backward passes whose gradients are averaged for one optimizer step.
+    pub gradient_updates_per_optimizer_step: usize,
+    /// Train and test the network's layers in a short floating-point type.
+    pub automatic_mixed_precision: bool,
+    /// Which one; the device's own where none is given.
+    pub amp_dtype: Option<AmpDtype>,
     pub early_stopping: Option<EarlyStoppingSettings>,
     /// The `optimizer` and `scheduler` sections as written (Dingo's `optimizer_kwargs`, `scheduler_kwargs`).
     pub raw_optimizer: Value,
@@ -28,6 +34,15 @@ pub struct EarlyStoppingSettings {
     pub verbose: bool,
     pub delta: f64,
     pub metric: EarlyStoppingMetric,
+}
+
+/// The short type of mixed precision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AmpDtype {
+    /// The range of single precision with 8 bits of mantissa; PyTorch's choice on CPUs.
+    Bf16,
+    /// 11 bits of mantissa and a short range, which a gradient scaler makes up for; PyTorch's choice on CUDA.
+    Fp16,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,11 +95,28 @@ impl StageSettings {
             optimizer,
             scheduler,
             batch_size: stage.size("batch_size", 1)?,
+            gradient_updates_per_optimizer_step: stage
+                .optional_size("gradient_updates_per_optimizer_step", 1)?
+                .unwrap_or(1),
+            automatic_mixed_precision: stage.flag_or("automatic_mixed_precision", false)?,
+            amp_dtype: read_amp_dtype(&mut stage)?,
             early_stopping: EarlyStoppingSettings::read(&mut stage)?,
             // After reading: with numbers where numbers are meant.
             raw_optimizer: stage.get("optimizer").cloned().unwrap_or_default(),
             raw_scheduler: stage.get("scheduler").cloned().unwrap_or_default(),
         })
+    }
+}
+
+fn read_amp_dtype(stage: &mut Section) -> Result<Option<AmpDtype>, SettingsError> {
+    match stage.get("amp_dtype") {
+        None | Some(Value::Null) => Ok(None),
+        Some(_) => stage
+            .choice(
+                "amp_dtype",
+                &[("bf16", Ok(AmpDtype::Bf16)), ("fp16", Ok(AmpDtype::Fp16))],
+            )
+            .map(Some),
     }
 }
 

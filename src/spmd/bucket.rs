@@ -12,12 +12,35 @@ const ALIGNMENT: i64 = 16;
 /// How many numbers can ride along with the gradients.
 pub const SCALAR_SLOTS: usize = 8;
 
-/// What they take up at the head of the first bucket.
-pub(super) const SCALAR_SPACE: i64 = round_up(SCALAR_SLOTS as i64);
+/// How many numbers each rank can tell all others along with the gradients.
+pub const RANK_SLOTS: usize = 4;
 
-/// The scalars of the first bucket.
-pub(super) fn scalar_slots(first_bucket: &Tensor) -> Tensor {
-    first_bucket.narrow(0, 0, SCALAR_SLOTS as i64)
+/// What stands at the head of the first bucket: numbers that are summed over ranks, and places for each rank's own. Where
+/// all other ranks leave zeros in a rank's places, the sum is what that rank said: a gathering without a collective of its
+/// own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Head {
+    pub ranks: usize,
+}
+
+impl Head {
+    /// Elements it takes up.
+    pub const fn space(self) -> i64 {
+        round_up((SCALAR_SLOTS + RANK_SLOTS * self.ranks) as i64)
+    }
+
+    /// `[SCALAR_SLOTS]`.
+    pub fn scalars(self, first_bucket: &Tensor) -> Tensor {
+        first_bucket.narrow(0, 0, SCALAR_SLOTS as i64)
+    }
+
+    /// `[ranks, RANK_SLOTS]`.
+    pub fn of_ranks(self, first_bucket: &Tensor) -> Tensor {
+        let (start, slots) = (SCALAR_SLOTS as i64, (RANK_SLOTS * self.ranks) as i64);
+        first_bucket
+            .narrow(0, start, slots)
+            .view([self.ranks as i64, RANK_SLOTS as i64])
+    }
 }
 
 /// Where one parameter's gradient lies.
@@ -36,9 +59,9 @@ pub(super) struct Layout {
 
 /// Puts gradients of these sizes (elements, in registration order) into buckets, last first: the backward pass finishes
 /// them in about that order. A bucket is closed when the next gradient would make it larger than its limit, and has at
-/// least one; the first begins with the scalars.
-pub(super) fn lay_out(sizes: &[i64], first_limit: i64, limit: i64) -> Layout {
-    let mut elements = vec![SCALAR_SPACE];
+/// least one; the first begins with the head.
+pub(super) fn lay_out(head: Head, sizes: &[i64], first_limit: i64, limit: i64) -> Layout {
+    let mut elements = vec![head.space()];
     let mut places = vec![Place { bucket: 0, range: 0..0 }; sizes.len()];
     let mut filled = false;
     for (parameter, &size) in sizes.iter().enumerate().rev() {
@@ -92,10 +115,12 @@ pub(super) fn common_options(parameters: &[Tensor]) -> Result<(Kind, Device)> {
 mod tests {
     use super::*;
 
+    const HEAD: Head = Head { ranks: 2 };
+
     #[test]
     fn last_registered_comes_first_and_buckets_close_at_their_limit() {
-        let layout = lay_out(&[10, 100, 64, 20], 48, 170);
-        // 16 for scalars and 20 in the first, padded to 16s; 64 and 100 in the second; 10 is too much there.
+        let layout = lay_out(HEAD, &[10, 100, 64, 20], 48, 170);
+        // 16 for the head and 20 in the first, padded to 16s; 64 and 100 in the second; 10 is too much there.
         assert_eq!(layout.elements, [48, 176, 16]);
         let place = |bucket, range| Place { bucket, range };
         assert_eq!(
@@ -106,12 +131,20 @@ mod tests {
 
     #[test]
     fn a_gradient_larger_than_the_limit_has_a_bucket_of_its_own() {
-        let layout = lay_out(&[5, 1000, 5], 48, 32);
+        let layout = lay_out(HEAD, &[5, 1000, 5], 48, 32);
         assert_eq!(layout.elements, [32, 1008, 16]);
     }
 
     #[test]
+    fn the_head_has_room_for_every_rank() {
+        let head = Head { ranks: 5 };
+        assert_eq!((HEAD.space(), head.space()), (16, 32));
+        let bucket = Tensor::arange(head.space(), (Kind::Float, Device::Cpu));
+        assert_eq!(head.of_ranks(&bucket).double_value(&[4, 3]), 8.0 + 19.0);
+    }
+
+    #[test]
     fn the_first_bucket_takes_a_parameter_whatever_its_limit() {
-        assert_eq!(lay_out(&[1000], 1, 1).elements, [1024]);
+        assert_eq!(lay_out(HEAD, &[1000], 1, 1).elements, [1024]);
     }
 }

@@ -21,5 +21,5 @@ pub use communicator::Traffic;
 pub use error::SpmdError;
 pub use failure::abort_job;
 pub use number::Number;
-pub use reducer::{GradientReducer, Reduced, ReducerOptions, SCALAR_SLOTS};
+pub use reducer::{GradientReducer, Reduced, ReducerOptions, RANK_SLOTS, SCALAR_SLOTS};
 pub use world::World;

@@ -1,17 +1,17 @@
 //! Sums gradients over ranks while the backward pass goes on.
 
-use super::bucket::{common_options, lay_out, scalar_slots, Layout, SCALAR_SPACE};
+use super::bucket::{common_options, lay_out, Head, Layout};
 use super::collectives::host_memory;
 use super::error::{Result, SpmdError};
 use super::transport::{HandOver, Memory, SerialTransport, ThreadTransport, Transport};
 use super::world::World;
 use crate::torch_ext::{clear_grad, set_grad, set_post_accumulate_grad_hook, HookHandle};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tch::{no_grad, Tensor};
 
-pub use super::bucket::SCALAR_SLOTS;
+pub use super::bucket::{RANK_SLOTS, SCALAR_SLOTS};
 
 /// How gradients are put into buckets and carried.
 #[derive(Debug, Clone, Copy)]
@@ -22,6 +22,8 @@ pub struct ReducerOptions {
     pub first_bucket_bytes: usize,
     /// Reduce while the backward pass goes on; else after it.
     pub overlap: bool,
+    /// Take the norm of this rank's own gradient before it is reduced.
+    pub local_norm: bool,
     /// Time added to the way of each bucket, to try out a slow network.
     pub artificial_delay: Duration,
 }
@@ -32,6 +34,7 @@ impl Default for ReducerOptions {
             bucket_bytes: 25 << 20,
             first_bucket_bytes: 1 << 20,
             overlap: true,
+            local_norm: false,
             artificial_delay: Duration::ZERO,
         }
     }
@@ -42,6 +45,10 @@ pub struct Reduced {
     /// `[SCALAR_SLOTS]`, the sums over ranks of what `set_scalars` was given, in the kind and on the device of the
     /// gradients. A view into a bucket: to be used before the next `zero`.
     pub scalars: Tensor,
+    /// `[ranks, RANK_SLOTS]`, what each rank gave to `set_rank_values`; a view likewise.
+    pub of_ranks: Tensor,
+    /// The squared norm of this rank's own gradient, with `ReducerOptions::local_norm` and several ranks.
+    pub local_square_norm: Option<f64>,
     /// Collectives of this step.
     pub collectives: usize,
     /// Bytes that this rank handed to them.
@@ -85,7 +92,33 @@ pub struct GradientReducer {
     buckets: Vec<Tensor>,
     progress: Arc<Progress>,
     hand_over: HandOver,
+    local_norm: Option<Arc<LocalNorm>>,
+    head: Head,
+    rank: usize,
     bytes: usize,
+}
+
+/// Adds up the squared norm of a rank's own gradient, bucket by bucket, before the ranks' sum takes its place.
+struct LocalNorm {
+    /// The gradients of each bucket.
+    gradients: Mutex<Vec<Tensor>>,
+    square: Mutex<f64>,
+}
+
+impl LocalNorm {
+    /// A poisoned lock belongs to a rank whose job is ending.
+    fn add(&self, bucket: usize) {
+        if let (Ok(gradients), Ok(mut square)) = (self.gradients.lock(), self.square.lock()) {
+            let flat = &gradients[bucket];
+            *square += no_grad(|| flat.dot(flat)).double_value(&[]);
+        }
+    }
+
+    fn take(&self) -> f64 {
+        self.square
+            .lock()
+            .map_or(f64::NAN, |mut square| std::mem::take(&mut *square))
+    }
 }
 
 /// How far the backward pass has come; shared with the hooks.
@@ -149,8 +182,10 @@ impl GradientReducer {
     pub fn with_options(world: &World, parameters: &[Tensor], options: &ReducerOptions) -> Result<GradientReducer> {
         let kind_and_device = common_options(parameters)?;
         let sizes: Vec<i64> = parameters.iter().map(|parameter| parameter.numel() as i64).collect();
+        let head = Head { ranks: world.size };
         let elements = |bytes: usize| (bytes / kind_and_device.0.elt_size_in_bytes()) as i64;
         let layout = lay_out(
+            head,
             &sizes,
             elements(options.first_bucket_bytes),
             elements(options.bucket_bytes),
@@ -175,6 +210,9 @@ impl GradientReducer {
             buckets,
             progress: Arc::new(Progress::new(&layout)),
             hand_over: Arc::new(|_| {}),
+            local_norm: None,
+            head,
+            rank: world.rank,
             bytes: 0,
         };
         reducer.connect(world, options)?;
@@ -208,6 +246,18 @@ impl GradientReducer {
             }),
         };
         self.hand_over = transport.hand_over();
+        if options.local_norm {
+            let norm = Arc::new(LocalNorm {
+                gradients: Mutex::new(self.flat_gradients()),
+                square: Mutex::new(0.0),
+            });
+            let (hand_over, adds_up) = (self.hand_over.clone(), norm.clone());
+            self.hand_over = Arc::new(move |bucket| {
+                adds_up.add(bucket);
+                hand_over(bucket);
+            });
+            self.local_norm = Some(norm);
+        }
         self.transport = Some(transport);
         Ok(())
     }
@@ -267,18 +317,26 @@ impl GradientReducer {
         Ok(())
     }
 
-    /// The place of the scalars: `[SCALAR_SLOTS]`, in the kind and on the device of the gradients.
-    pub fn scalars(&self) -> Tensor {
-        scalar_slots(&self.buckets[0])
+    /// Sets the numbers that this rank tells all others with the gradients; call it as `set_scalars`.
+    pub fn set_rank_values(&mut self, values: &[f64; RANK_SLOTS]) -> Result<()> {
+        let mut own = self.head.of_ranks(&self.buckets[0]).f_select(0, self.rank as i64)?;
+        no_grad(|| own.f_copy_(&Tensor::from_slice(values)))?;
+        Ok(())
     }
 
-    /// All gradients as a few flat tensors, for norms and checks: with gaps of zeros, without the scalars.
+    /// The place of the scalars: `[SCALAR_SLOTS]`, in the kind and on the device of the gradients.
+    pub fn scalars(&self) -> Tensor {
+        self.head.scalars(&self.buckets[0])
+    }
+
+    /// All gradients as a few flat tensors, for norms and checks: with gaps of zeros, without what rides along.
     pub fn flat_gradients(&self) -> Vec<Tensor> {
-        let without_scalars = |(index, bucket): (usize, &Tensor)| match index {
-            0 => bucket.narrow(0, SCALAR_SPACE, bucket.size()[0] - SCALAR_SPACE),
+        let head = self.head.space();
+        let without_head = |(index, bucket): (usize, &Tensor)| match index {
+            0 => bucket.narrow(0, head, bucket.size()[0] - head),
             _ => bucket.shallow_clone(),
         };
-        self.buckets.iter().enumerate().map(without_scalars).collect()
+        self.buckets.iter().enumerate().map(without_head).collect()
     }
 
     /// The number of buckets, which is that of collectives per step.
@@ -298,6 +356,8 @@ impl GradientReducer {
         }
         let mut reduced = Reduced {
             scalars: self.scalars(),
+            of_ranks: self.head.of_ranks(&self.buckets[0]),
+            local_square_norm: None,
             collectives: 0,
             bytes: self.bytes,
             communicating: Duration::ZERO,
@@ -313,6 +373,7 @@ impl GradientReducer {
             reduced.communicating = transport.finish()?;
             reduced.waited = begin.elapsed();
             reduced.collectives = self.buckets.len();
+            reduced.local_square_norm = self.local_norm.as_ref().map(|norm| norm.take());
         }
         self.progress.reducing.store(false, Ordering::Release);
         if self.progress.late.swap(false, Ordering::AcqRel) {

@@ -197,6 +197,13 @@ impl World {
         self.gather_equal(&[value])
     }
 
+    /// A few values of each rank, in the order of ranks.
+    pub fn gather_array<T: Number, const N: usize>(&self, values: [T; N]) -> Result<Vec<[T; N]>> {
+        let gathered = self.gather_equal(&values)?;
+        let of_rank = |values: &[T]| std::array::from_fn(|place| values[place]);
+        Ok(gathered.chunks_exact(N).map(of_rank).collect())
+    }
+
     /// The values of each rank, of any number, in the order of ranks.
     pub fn gather_slices<T: Number>(&self, values: &[T]) -> Result<Vec<Vec<T>>> {
         let lengths = self.gather(values.len() as u64)?;

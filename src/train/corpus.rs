@@ -2,6 +2,7 @@
 
 use super::in_file;
 use super::progress::Progress;
+use super::stage_checks::check_stage;
 use crate::data::{
     copy_to_node, train_test_split, AsdDataset, DataError, DetectorNetwork, Loader, LoaderOptions, Pipeline,
     TrainTestSplit, WaveformDataset,
@@ -49,7 +50,15 @@ impl Corpus {
                 world.agree(copied.map_err(Into::into))?
             }
         };
-        let corpus = Self::open_files(&path, settings, local, progress);
+        let apart = if local.sync_batch_norm { 1 } else { world.size };
+        let corpus = Self::open_files(&path, settings, local, progress).and_then(|corpus| {
+            let samples = corpus.split.train.len();
+            let to_come = settings.stages.iter().enumerate().skip(progress.stage);
+            for (number, stage) in to_come {
+                check_stage(number, stage, &settings.model, samples, apart)?;
+            }
+            Ok(corpus)
+        });
         world.agree(in_file(settings_file, corpus))
     }
 

@@ -21,6 +21,22 @@ pub enum TrainError {
         /// Part of the message, and no `source()` that would be told a second time.
         reason: std::io::Error,
     },
+    /// Loss or gradient has not been finite for too many steps in a row. `checkpoint`: the last good one.
+    #[error(
+        "{steps} optimizer steps in a row were skipped (local.max_skipped_steps), the last one because {what}; {}",
+        last_good(checkpoint)
+    )]
+    Diverged {
+        steps: u64,
+        what: &'static str,
+        checkpoint: Option<PathBuf>,
+    },
+    /// The ranks no longer hold the same network; `groups` of ranks that agree with one another.
+    #[error(
+        "the ranks no longer hold the same network, bit by bit: {groups}. Of these groups at least one computes wrongly; \
+         the checkpoints of earlier epochs are good"
+    )]
+    ReplicasDiffer { groups: String },
     /// libtorch refused an operation, for want of memory for example.
     #[error(transparent)]
     Torch(#[from] tch::TchError),
@@ -49,5 +65,12 @@ impl TrainError {
             path: path.to_owned(),
             reason,
         }
+    }
+}
+
+fn last_good(checkpoint: &Option<PathBuf>) -> String {
+    match checkpoint {
+        Some(path) => format!("the last good checkpoint is {}", path.display()),
+        None => "there is no checkpoint yet".into(),
     }
 }

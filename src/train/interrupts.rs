@@ -58,6 +58,17 @@ impl Interrupts {
         }
     }
 
+    /// Nothing ever interrupts: for tests and measurements.
+    pub fn never() -> Interrupts {
+        Interrupts {
+            signals: Signals::deaf(),
+            time_limit: None,
+            checkpoint_every: None,
+            last_checkpoint: Instant::now(),
+            step_start: None,
+        }
+    }
+
     /// The steps from here on follow one another.
     pub fn begin_steps(&mut self) {
         self.step_start = None;

@@ -15,6 +15,9 @@ pub enum Phase {
     Aggregation,
 }
 
+/// How many there are.
+pub const PHASES: usize = 3;
+
 /// How often a line is due. The first and last batch of an epoch always get one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum PrintEvery {
@@ -48,9 +51,9 @@ pub struct LossInfo {
     unread: Vec<(Tensor, u64)>,
     loss: Average,
     /// Time per step of each phase.
-    times: [Average; 3],
-    /// Of the step under way.
-    step_times: [Duration; 3],
+    times: [Average; PHASES],
+    /// Of this rank, not handed out yet.
+    own_times: [Duration; PHASES],
     lap_start: Instant,
     iteration: u64,
 }
@@ -64,7 +67,7 @@ impl LossInfo {
             unread: Vec::new(),
             loss: Average::default(),
             times: Default::default(),
-            step_times: Default::default(),
+            own_times: Default::default(),
             lap_start: Instant::now(),
             iteration: 0,
         }
@@ -73,23 +76,28 @@ impl LossInfo {
     /// Ends a phase: the time since the last lap counts for it. A step may have the same phase several times.
     pub fn lap(&mut self, phase: Phase) {
         let now = Instant::now();
-        self.record_time(phase, now - self.lap_start);
+        self.own_times[phase as usize] += now - self.lap_start;
         self.lap_start = now;
     }
 
-    /// Adds a time measured elsewhere, such as the longest over the ranks.
-    pub fn record_time(&mut self, phase: Phase, time: Duration) {
-        self.step_times[phase as usize] += time;
+    /// This rank's seconds in each phase since the last call, to be held against the other ranks'.
+    pub fn take_times(&mut self) -> [f64; PHASES] {
+        std::mem::take(&mut self.own_times).map(|time| time.as_secs_f64())
     }
 
-    /// Ends an optimizer step (or test batch): the sum of its samples' losses over all ranks, a tensor with one element, and
-    /// the number of these samples. The tensor is read later: it must not be overwritten.
-    pub fn update(&mut self, loss_sum: &Tensor, samples: u64) -> Result<(), TrainError> {
-        self.unread.push((loss_sum.f_detach()?.f_reshape([])?, samples));
-        for (average, time) in self.times.iter_mut().zip(std::mem::take(&mut self.step_times)) {
-            average.add(time.as_secs_f64(), 1.0);
+    /// Ends an optimizer step or a test batch: the seconds that the slowest rank spent in each phase. They are those that
+    /// [`LossInfo::take_times`] gave the ranks in time to be told: what a step does after that is shown with the next one.
+    pub fn end_step(&mut self, slowest: [f64; PHASES]) {
+        for (average, time) in self.times.iter_mut().zip(slowest) {
+            average.add(time, 1.0);
         }
         self.iteration += 1;
+    }
+
+    /// The loss of a step or batch that has ended: the sum of its samples' losses over all ranks, a tensor with one element,
+    /// and the number of these samples. The tensor is read later: it must not be overwritten.
+    pub fn update(&mut self, loss_sum: &Tensor, samples: u64) -> Result<(), TrainError> {
+        self.unread.push((loss_sum.f_detach()?.f_reshape([])?, samples));
         Ok(())
     }
 
@@ -234,12 +242,7 @@ mod tests {
     fn lines(info: EpochInfo, steps: &[(f64, u64, [f64; 3])]) -> Vec<String> {
         let mut loss_info = LossInfo::new(info, PrintEvery::Batches(1));
         let line = |(batch, &(loss, samples, seconds)): (usize, &(f64, u64, [f64; 3]))| {
-            for (phase, seconds) in [Phase::Dataloader, Phase::Network, Phase::Aggregation]
-                .iter()
-                .zip(seconds)
-            {
-                loss_info.record_time(*phase, Duration::from_secs_f64(seconds));
-            }
+            loss_info.end_step(seconds);
             loss_info.update(&Tensor::from(loss * samples as f64), samples).unwrap();
             loss_info.line(batch as u64).unwrap().unwrap()
         };
@@ -289,6 +292,7 @@ mod tests {
         let mut loss_info = LossInfo::new(info(Mode::Train, 1, 100, 10, false), PrintEvery::Batches(4));
         let mut printed = Vec::new();
         for batch in 0..10 {
+            loss_info.end_step([0.0; PHASES]);
             loss_info.update(&Tensor::from(batch as f32 * 10.0), 10).unwrap();
             if let Some(line) = loss_info.line(batch).unwrap() {
                 assert!(loss_info.unread.is_empty());
@@ -319,9 +323,10 @@ mod tests {
         let losses = [0.1, 7.3, -2.7, 1e-3, 5.55];
         let new = || LossInfo::new(info(Mode::Train, 1, 50, 10, false), PrintEvery::Seconds(3600.0));
         let add = |info: &mut LossInfo, losses: &[f64]| {
-            losses
-                .iter()
-                .for_each(|&loss| info.update(&Tensor::from(loss), 10).unwrap());
+            for &loss in losses {
+                info.end_step([0.0; PHASES]);
+                info.update(&Tensor::from(loss), 10).unwrap();
+            }
         };
         let mut whole = new();
         add(&mut whole, &losses);

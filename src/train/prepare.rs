@@ -13,7 +13,7 @@ use crate::nn::BuildContext;
 use crate::posterior::{self, PosteriorModel};
 use crate::settings::{LocalSettings, TrainSettings};
 use crate::spmd::World;
-use crate::torch_ext::RankStatistics;
+use crate::torch_ext::{float32_matmul_precision, set_float32_matmul_precision, RankStatistics};
 use anyhow::{Context, Result};
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
@@ -47,6 +47,9 @@ impl<'w> Session<'w> {
         world.agree(in_file(&settings_file, settings.check_batch_sizes(world.size)))?;
         world.agree(on_root(world, || Ok(check_train_dir(train_dir)?)))?;
         report_ranks(world, &local);
+        if let Some(precision) = local.float32_matmul_precision {
+            set_float32_matmul_precision(precision.name())?;
+        }
 
         let checkpoint = resume.as_ref().map(|(checkpoint, _)| checkpoint);
         let seed = agree_on_seed(world, checkpoint, &local)?;
@@ -55,7 +58,7 @@ impl<'w> Session<'w> {
 
         let epoch = checkpoint.map_or(0, |checkpoint| checkpoint.epoch);
         let iteration = checkpoint.map_or(0, |checkpoint| checkpoint.iteration);
-        let context = build_context(world, seed);
+        let context = build_context(world, &local, seed);
         let (model, bases) = match &resume {
             Some((checkpoint, path)) => {
                 log::info!("Resuming training run from {} after epoch {epoch}.", path.display());
@@ -75,7 +78,12 @@ impl<'w> Session<'w> {
             open_train_dir(train_dir, &local, resume.as_ref(), progress, &bases)
         });
         let recorder = world.agree(recorder)?;
-        let identity = Identity::new(corpus.dataset.settings().clone(), settings, seed, checkpoint);
+        let mut identity = Identity::new(corpus.dataset.settings().clone(), settings, seed, checkpoint);
+        // Unlike what else is local, it changes the numbers: as in Dingo, it is recorded with the model.
+        let precision = float32_matmul_precision()?;
+        identity
+            .other_metadata
+            .insert("float32_matmul_precision".into(), precision.into());
         let limits = RuntimeLimits::new(&local.runtime_limits, epoch, started);
         let interrupts = Interrupts::new(world, signals, &limits, local.checkpoint_interval());
         Ok(Session {
@@ -131,9 +139,10 @@ fn agree_on_seed(world: &World, checkpoint: Option<&Checkpoint>, local: &LocalSe
     Ok(seed)
 }
 
-/// BatchNorm takes the statistics of the whole batch, over all ranks.
-fn build_context(world: &World, seed: u64) -> BuildContext {
-    let ranks: Option<Arc<dyn RankStatistics>> = (world.size > 1).then(|| Arc::new(world.collectives()) as _);
+/// BatchNorm takes the statistics of the whole batch, over all ranks, unless the settings say otherwise.
+fn build_context(world: &World, local: &LocalSettings, seed: u64) -> BuildContext {
+    let synchronized = world.size > 1 && local.sync_batch_norm;
+    let ranks: Option<Arc<dyn RankStatistics>> = synchronized.then(|| Arc::new(world.collectives()) as _);
     BuildContext {
         seed,
         batch_norm_ranks: ranks,

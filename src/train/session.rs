@@ -4,14 +4,17 @@ use super::epoch::{test_epoch, train_epoch, EpochEnd, Training};
 use super::interrupts::{Interrupt, Interrupts, StopReason};
 use super::snapshot::{EpochResult, Identity, Moment, Recorder};
 use super::stage_state::StageState;
-use super::{Corpus, EarlyStopping, EpochInfo, LossInfo, PrintEvery, Progress, RuntimeLimits, StageLoaders};
+use super::{
+    compare_replicas, Corpus, EarlyStopping, EpochInfo, LossInfo, Precision, PrintEvery, Progress, RuntimeLimits,
+    Scheduler, StageLoaders, Stepper, TrainError,
+};
 use crate::nn::Mode;
 use crate::posterior::PosteriorModel;
 use crate::settings::{LocalSettings, StageSettings};
-use crate::spmd::{GradientReducer, World};
+use crate::spmd::World;
 use anyhow::Result;
 use std::time::Instant;
-use tch::Tensor;
+use tch::Device;
 
 /// Data threads of a rank when the settings do not say. The pipeline makes thousands of samples per second and thread.
 const DATA_THREADS: usize = 1;
@@ -49,8 +52,11 @@ pub struct Session<'w> {
 
 /// What belongs to one stage alone.
 struct StageTools {
-    state: StageState,
-    reducer: GradientReducer,
+    stepper: Stepper,
+    scheduler: Scheduler,
+    early_stopping: Option<EarlyStopping>,
+    /// Of the epoch that the run is inside of.
+    loss_sums: Option<[f64; 2]>,
 }
 
 impl Session<'_> {
@@ -102,26 +108,27 @@ impl Session<'_> {
         );
         self.freeze_first_layer(number);
         let loaders = self.stage_loaders(&stage)?;
+        report_left_out(&stage, loaders.train.len());
         let mut tools = self.stage_tools(&stage)?;
         // So that a run which is lost before its first checkpoint need not be prepared again.
-        self.save(&stage, &tools)?;
+        self.save(&stage, &mut tools)?;
         self.limits
             .set_stage_end(self.epoch + (stage.epochs - self.progress.epoch_in_stage) as u64);
         let world = self.world;
         while self.progress.stage == number && !self.limits.limits_exceeded(self.epoch, |stop| world.any(stop))? {
             if self.interrupts.any_signal(world)? || self.train_one_epoch(&stage, &loaders, &mut tools)? == Step::Stop {
-                return self.stop(&stage, &tools).map(Some);
+                return self.stop(&stage, &mut tools).map(Some);
             }
         }
         let limit_reached = self.limits.local_limits_exceeded(self.epoch, |stop| world.any(stop))?;
         if limit_reached && self.progress.stage < self.stages().len() {
-            return self.stop(&stage, &tools).map(Some);
+            return self.stop(&stage, &mut tools).map(Some);
         }
         Ok(None)
     }
 
     /// Brings where the run stands to the disk, and says why it ends.
-    fn stop(&mut self, stage: &StageSettings, tools: &StageTools) -> Result<Outcome> {
+    fn stop(&mut self, stage: &StageSettings, tools: &mut StageTools) -> Result<Outcome> {
         self.save(stage, tools)?;
         let written = self.recorder.as_mut().map_or(Ok(()), Recorder::finish);
         // All ranks are here when it is written, so that none takes the others down by its exit.
@@ -170,20 +177,22 @@ impl Session<'_> {
 
     /// New at the beginning of a stage, the checkpoint's inside one.
     fn stage_tools(&mut self, stage: &StageSettings) -> Result<StageTools> {
-        let parameters = self.model.state().parameters();
-        let reducer = {
-            let trainable = parameters.iter().filter(|parameter| parameter.requires_grad());
-            let trainable: Vec<_> = trainable.map(Tensor::shallow_clone).collect();
-            GradientReducer::new(self.world, &trainable, self.local.bucket_bytes())?
-        };
+        let network = self.model.state();
         let state = match self.resumed.take() {
             Some(resumed) => resumed,
             None => {
                 log::info!("Initializing new optimizer and scheduler.");
-                self.world.agree(StageState::new(stage, parameters))?
+                self.world.agree(StageState::new(stage, network.parameters()))?
             }
         };
-        Ok(StageTools { state, reducer })
+        let mut stepper = Stepper::new(self.world, network, state.optimizer, stage, &self.local)?;
+        stepper.go_on_with(state.scaler, state.noise_scale);
+        Ok(StageTools {
+            stepper,
+            scheduler: state.scheduler,
+            early_stopping: state.early_stopping,
+            loss_sums: state.loss_sums,
+        })
     }
 
     /// The next epoch, or what is left of it, up to its entry in the history.
@@ -194,7 +203,7 @@ impl Session<'_> {
         tools: &mut StageTools,
     ) -> Result<Step> {
         let number = self.epoch + 1;
-        let lr = tools.state.optimizer.lr();
+        let lr = tools.stepper.optimizer.lr();
         log::info!("\nStart training epoch {number} with lr [{lr:?}]");
         if self.progress.batches > 0 {
             let (done, batches) = (self.progress.batches, loaders.train.num_batches());
@@ -205,6 +214,8 @@ impl Session<'_> {
             return Ok(Step::Stop);
         };
         report_duration(started);
+        tools.stepper.statistics.average(self.world)?;
+        compare_replicas(self.world, self.model.state())?;
 
         log::info!("Start testing epoch {number}");
         let started = Instant::now();
@@ -213,17 +224,16 @@ impl Session<'_> {
         };
         report_duration(started);
 
-        let state = &mut tools.state;
-        state.scheduler.step(&mut state.optimizer, test_loss);
-        let is_best = state
+        tools.scheduler.step(&mut tools.stepper.optimizer, test_loss);
+        let is_best = tools
             .early_stopping
             .as_mut()
             .is_some_and(|early| early.update(train_loss, test_loss));
-        let stop_early = state.early_stopping.as_ref().is_some_and(EarlyStopping::should_stop);
+        let stop_early = tools.early_stopping.as_ref().is_some_and(EarlyStopping::should_stop);
         let stage_number = self.progress.stage;
         self.epoch = number;
         self.progress = self.progress.after_epoch(self.stages(), stop_early);
-        state.loss_sums = None;
+        tools.loss_sums = None;
         let result = EpochResult {
             train_loss,
             test_loss,
@@ -251,20 +261,20 @@ impl Session<'_> {
     ) -> Result<Option<f64>> {
         let (number, steps_before) = (self.epoch + 1, self.iteration);
         let mut info = self.loss_info(Mode::Train, number, stage.batch_size, loaders.train.len());
-        if let Some(sums) = tools.state.loss_sums {
+        if let Some(sums) = tools.loss_sums {
             info.continue_from(sums);
         }
         loop {
             let mut training = Training {
                 model: self.model.as_ref(),
                 loader: &loaders.train,
-                optimizer: &mut tools.state.optimizer,
-                reducer: &mut tools.reducer,
+                stepper: &mut tools.stepper,
                 interrupts: &mut self.interrupts,
             };
-            let end = train_epoch(&mut training, number, self.progress.batches, &mut info)?;
+            let end = train_epoch(&mut training, number, self.progress.batches, &mut info);
+            let end = end.or_else(|error| self.diverged(error))?;
             self.iteration = steps_before + info.iteration();
-            tools.state.loss_sums = Some(info.sums()?);
+            tools.loss_sums = Some(info.sums()?);
             match end {
                 EpochEnd::Complete => {
                     self.progress.batches = loaders.train.num_batches();
@@ -284,15 +294,16 @@ impl Session<'_> {
     /// With the draws of this epoch.
     fn test(&mut self, stage: &StageSettings, loaders: &StageLoaders, epoch: u64) -> Result<Tested> {
         let mut info = self.loss_info(Mode::Eval, epoch, stage.batch_size, loaders.test.len());
-        let (model, interrupts) = (self.model.as_ref(), &mut self.interrupts);
-        match test_epoch(self.world, model, &loaders.test, interrupts, epoch, &mut info)? {
+        let precision = Precision::new(stage, Device::Cpu);
+        let (model, test, interrupts) = (self.model.as_ref(), &loaders.test, &mut self.interrupts);
+        match test_epoch(self.world, model, &precision, test, interrupts, epoch, &mut info)? {
             EpochEnd::Complete => Ok(Tested::Loss(info.average()?)),
             EpochEnd::Interrupted { .. } => Ok(Tested::Stopped),
         }
     }
 
     /// `model_latest.pt` of the present moment.
-    fn save(&mut self, stage: &StageSettings, tools: &StageTools) -> Result<()> {
+    fn save(&mut self, stage: &StageSettings, tools: &mut StageTools) -> Result<()> {
         self.write(stage, tools, Recorder::save)
     }
 
@@ -300,16 +311,20 @@ impl Session<'_> {
     fn write(
         &mut self,
         stage: &StageSettings,
-        tools: &StageTools,
+        tools: &mut StageTools,
         write: impl FnOnce(&mut Recorder, &Identity, &Moment) -> Result<()>,
     ) -> Result<()> {
+        tools.stepper.statistics.average(self.world)?;
         let moment = Moment {
             model: self.model.as_ref(),
-            state: &tools.state,
+            stepper: &tools.stepper,
+            scheduler: &tools.scheduler,
             stage,
+            early_stopping: tools.early_stopping.as_ref(),
             epoch: self.epoch,
             iteration: self.iteration,
             progress: self.progress,
+            loss_sums: tools.loss_sums,
         };
         let written = self
             .recorder
@@ -317,6 +332,16 @@ impl Session<'_> {
             .map_or(Ok(()), |recorder| write(recorder, &self.identity, &moment));
         self.interrupts.checkpoint_made();
         self.world.agree(written)
+    }
+
+    /// All ranks know that the run has diverged; rank 0 tells what is left.
+    fn diverged(&mut self, error: anyhow::Error) -> Result<EpochEnd> {
+        let mut error = error;
+        if let Some(TrainError::Diverged { checkpoint, .. }) = error.downcast_mut() {
+            *checkpoint = self.recorder.as_mut().and_then(Recorder::last_good);
+            return self.world.agree(Err(error));
+        }
+        Err(error)
     }
 
     fn loss_info(&self, mode: Mode, epoch: u64, batch_size: usize, samples: usize) -> LossInfo {
@@ -343,6 +368,19 @@ enum Tested {
     Loss(f64),
     /// The run is to stop, and nothing is known.
     Stopped,
+}
+
+/// What accumulation leaves out of each epoch.
+fn report_left_out(stage: &StageSettings, samples: usize) {
+    let passes = stage.gradient_updates_per_optimizer_step;
+    let batches = samples.div_ceil(stage.batch_size);
+    let left_out = samples.saturating_sub(batches / passes * passes * stage.batch_size);
+    if passes > 1 && left_out > 0 {
+        log::info!(
+            "Each epoch leaves out {left_out} of its {samples} samples: their batches are too few for an optimizer step of \
+             {passes} (gradient_updates_per_optimizer_step)."
+        );
+    }
 }
 
 fn report_duration(started: Instant) {

@@ -1,8 +1,7 @@
 //! From a run in progress to a checkpoint, and to files in the train dir.
 
-use super::stage_state::StageState;
 use super::writer::{Contents, NewFile, Writer};
-use super::{CheckpointPaths, History, Progress};
+use super::{CheckpointPaths, EarlyStopping, History, Progress, Scheduler, Stepper};
 use crate::checkpoint::{Checkpoint, Dict, Metadata, Object, OptimizerState, StateEntry, TrainingState, DINGO_VERSION};
 use crate::posterior::PosteriorModel;
 use crate::settings::{StageSettings, TrainSettings, Value};
@@ -48,13 +47,26 @@ impl Identity {
 /// Where training stands.
 pub struct Moment<'a> {
     pub model: &'a dyn PosteriorModel,
-    pub state: &'a StageState,
+    pub stepper: &'a Stepper,
+    pub scheduler: &'a Scheduler,
     pub stage: &'a StageSettings,
+    pub early_stopping: Option<&'a EarlyStopping>,
     /// Epochs completed.
     pub epoch: u64,
     /// Optimizer steps made.
     pub iteration: u64,
     pub progress: Progress,
+    /// Of the epoch that `progress` is inside of: see [`LossInfo::sums`](super::LossInfo::sums).
+    pub loss_sums: Option<[f64; 2]>,
+}
+
+/// Key of the loss sums under `spmd`.
+const LOSS_SUMS: &str = "loss_sums";
+
+/// The loss sums that a checkpoint holds.
+pub fn loss_sums(spmd: &Object) -> Option<[f64; 2]> {
+    let sums: Option<Vec<f64>> = spmd.get(LOSS_SUMS)?.as_items()?.iter().map(Object::as_f64).collect();
+    sums?.try_into().ok()
 }
 
 impl Identity {
@@ -93,7 +105,16 @@ impl Identity {
         spmd.set("seed", self.seed);
         spmd.set("progress", moment.progress.to_object());
         spmd.set("complete", moment.progress.stage >= self.settings.stages.len());
-        moment.state.add_to(&mut spmd);
+        if let Some(sums) = moment.loss_sums {
+            spmd.set(LOSS_SUMS, Object::list(sums));
+        }
+        if let Some(early_stopping) = moment.early_stopping {
+            spmd.set("early_stopping", early_stopping.state());
+        }
+        spmd.set("scaler", moment.stepper.precision.scaler.state());
+        if let Some(norms) = &moment.stepper.norms {
+            spmd.set("noise_scale", norms.noise_scale.state());
+        }
         spmd
     }
 }
@@ -102,8 +123,8 @@ fn training_state(moment: &Moment) -> Result<TrainingState, TchError> {
     Ok(TrainingState {
         optimizer_kwargs: moment.stage.raw_optimizer.clone(),
         scheduler_kwargs: moment.stage.raw_scheduler.clone(),
-        optimizer: Some(copied(moment.state.optimizer.state())?),
-        scheduler: Some(moment.state.scheduler.state()),
+        optimizer: Some(copied(moment.stepper.optimizer.state())?),
+        scheduler: Some(moment.scheduler.state()),
     })
 }
 
@@ -196,6 +217,14 @@ impl Recorder {
             return Ok(());
         }
         self.write(identity, moment, None, Vec::new())
+    }
+
+    /// The checkpoint that a run which has diverged may be resumed from, once it is on the disk.
+    pub fn last_good(&mut self) -> Option<PathBuf> {
+        if let Err(error) = self.finish() {
+            log::warn!("{error:#}");
+        }
+        Some(self.paths.latest()).filter(|path| path.exists())
     }
 
     /// Waits until all files are on the disk.

@@ -1,20 +1,18 @@
 //! What belongs to one stage and is kept in its checkpoints.
 
-use super::{EarlyStopping, Optimizer, Progress, Scheduler};
-use crate::checkpoint::{Checkpoint, CheckpointError, Dict, Object};
+use super::{snapshot, EarlyStopping, GradScaler, NoiseScale, Optimizer, Precision, Progress, Scheduler};
+use crate::checkpoint::{Checkpoint, CheckpointError};
 use crate::settings::StageSettings;
 use anyhow::{Context, Result};
 use std::path::Path;
-use tch::Tensor;
-
-/// Keys under a checkpoint's `spmd`.
-const LOSS_SUMS: &str = "loss_sums";
-const EARLY_STOPPING: &str = "early_stopping";
+use tch::{Device, Tensor};
 
 pub struct StageState {
     pub optimizer: Optimizer,
     pub scheduler: Scheduler,
     pub early_stopping: Option<EarlyStopping>,
+    pub scaler: GradScaler,
+    pub noise_scale: NoiseScale,
     /// Of the epoch that the run is inside of: see [`LossInfo::sums`](super::LossInfo::sums).
     pub loss_sums: Option<[f64; 2]>,
 }
@@ -31,6 +29,8 @@ impl StageState {
             optimizer,
             scheduler,
             early_stopping: stage.early_stopping.as_ref().map(EarlyStopping::new),
+            scaler: Precision::new(stage, Device::Cpu).scaler,
+            noise_scale: NoiseScale::default(),
             loss_sums: None,
         })
     }
@@ -58,11 +58,18 @@ impl StageState {
         self.optimizer.load_state(optimizer).with_context(in_file)?;
         self.scheduler.load_state(scheduler).with_context(in_file)?;
 
-        let spmd = |key: &str| checkpoint.spmd.as_ref()?.get(key);
-        let counted = spmd(EARLY_STOPPING).and_then(Object::to_value);
-        if let (Some(early_stopping), Some(counted)) = (&mut self.early_stopping, counted) {
+        let spmd = |key: &str| checkpoint.spmd.as_ref()?.get(key)?.to_value();
+        if let (Some(early_stopping), Some(counted)) = (&mut self.early_stopping, spmd("early_stopping")) {
             early_stopping
                 .load_state("spmd.early_stopping", &counted)
+                .with_context(in_file)?;
+        }
+        if let Some(scaler) = spmd("scaler") {
+            self.scaler.load_state("spmd.scaler", &scaler).with_context(in_file)?;
+        }
+        if let Some(noise_scale) = spmd("noise_scale") {
+            self.noise_scale
+                .load_state("spmd.noise_scale", &noise_scale)
                 .with_context(in_file)?;
         }
         if progress.batches > batches {
@@ -70,24 +77,9 @@ impl StageState {
             return Err(CheckpointError::invalid(path, "spmd.progress.batches", message).into());
         }
         if progress.batches > 0 {
-            let sums = spmd(LOSS_SUMS).and_then(loss_sums);
+            let sums = checkpoint.spmd.as_ref().and_then(snapshot::loss_sums);
             self.loss_sums = Some(sums.ok_or_else(|| missing("spmd.loss_sums"))?);
         }
         Ok(())
     }
-
-    /// Puts what Dingo has no place for into a checkpoint's `spmd`.
-    pub fn add_to(&self, spmd: &mut Dict) {
-        if let Some(sums) = self.loss_sums {
-            spmd.set(LOSS_SUMS, Object::list(sums));
-        }
-        if let Some(early_stopping) = &self.early_stopping {
-            spmd.set(EARLY_STOPPING, early_stopping.state());
-        }
-    }
-}
-
-fn loss_sums(object: &Object) -> Option<[f64; 2]> {
-    let sums: Option<Vec<f64>> = object.as_items()?.iter().map(Object::as_f64).collect();
-    sums?.try_into().ok()
 }

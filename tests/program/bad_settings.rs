@@ -97,11 +97,7 @@ const ON_ONE_RANK: &[Change] = &[
         "[chirp_mass, tilt_1]",
         &["data.inference_parameters", "tilt_1", "chirp_mass"],
     ),
-    (
-        "data.train_fraction",
-        "0.001",
-        &["data.train_fraction", "240 samples"],
-    ),
+    ("data.train_fraction", "0.001", &["data.train_fraction", "240 samples"]),
     (
         "model.embedding_kwargs.svd.num_training_samples",
         "230",
@@ -161,6 +157,18 @@ fn more_svd_elements_than_the_dataset_has_are_refused() {
     Workplace::npe()
         .with("data.svd_size_update", "65")
         .assert_refused(1, &parts);
+}
+
+/// Found before the first epoch, not at its end.
+#[test]
+fn a_batch_too_small_for_batch_normalization_is_refused() {
+    // 225 training samples.
+    let workplace = Workplace::toy_with_batch_norm()
+        .with("data.train_fraction", "0.94")
+        .with("training.stage_1.batch_size", "32");
+    let parts = ["run.yaml", "training.stage_1.batch_size: found 32", "1 of the 225"];
+    workplace.assert_refused(1, &parts);
+    workplace.assert_refused(2, &parts);
 }
 
 /// Settings files that cannot be read, or are no settings.

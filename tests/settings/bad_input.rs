@@ -49,8 +49,6 @@ fn what_is_not_supported_yet_is_told_as_such() {
             "model.posterior_kwargs.base_transform_kwargs.base_transform_type",
             "rq-autoregressive",
         ),
-        ("training.stage_0.gradient_updates_per_optimizer_step", "2"),
-        ("training.stage_0.automatic_mixed_precision", "true"),
         ("training.stage_0.optimizer", "{type: lbfgs}"),
         ("training.stage_0.optimizer", "{type: adam, maximize: true}"),
         ("local.device", "cuda"),

@@ -2,7 +2,7 @@
 
 use super::*;
 use dingo_spmd::settings::{
-    Activation, Device, EarlyStoppingMetric, LocalSettings, Norm, OptimizerSettings, SchedulerSettings,
+    Activation, AmpDtype, Device, EarlyStoppingMetric, LocalSettings, Norm, OptimizerSettings, SchedulerSettings,
 };
 
 #[test]
@@ -63,6 +63,7 @@ fn dingos_other_keys_are_accepted() {
         ),
         ("local.seed", "7"),
         ("local.data_threads", "3"),
+        ("local.collective_timeout", "1e300"),
     ];
     for (key, yaml) in cases {
         with(key, yaml);
@@ -291,5 +292,34 @@ fn local_settings_are_written_as_dingo_reads_them() {
     assert!(
         message.contains("local_settings.yaml, line 2: local.num_gpu: unknown key"),
         "{message}"
+    );
+}
+
+#[test]
+fn accumulation_and_mixed_precision() {
+    let stage = |key: &str, yaml: &str| {
+        let mut stages = with(&format!("training.stage_0.{key}"), yaml).train.stages;
+        stages.swap_remove(0)
+    };
+    let passes = |yaml: &str| stage("gradient_updates_per_optimizer_step", yaml).gradient_updates_per_optimizer_step;
+    assert_eq!((passes("4"), passes("null")), (4, 1));
+    let off = stage("epochs", "1");
+    assert_eq!((off.automatic_mixed_precision, off.amp_dtype), (false, None));
+    assert!(stage("automatic_mixed_precision", "true").automatic_mixed_precision);
+    assert_eq!(stage("amp_dtype", "BF16").amp_dtype, Some(AmpDtype::Bf16));
+    assert_eq!(stage("amp_dtype", "fp16").amp_dtype, Some(AmpDtype::Fp16));
+}
+
+#[test]
+fn failure_is_looked_for_by_default() {
+    let local = with("local.seed", "1").local;
+    assert!(local.sync_batch_norm && !local.gradient_noise_scale);
+    assert_eq!((local.max_skipped_steps, local.collective_timeout.as_secs()), (10, 600));
+    assert_eq!(
+        with("local.collective_timeout", "0.5")
+            .local
+            .collective_timeout
+            .as_millis(),
+        500
     );
 }

@@ -1,7 +1,10 @@
 //! Coupling transform with rational-quadratic splines (Durkan et al. 2019, arXiv:1906.04032).
 
 use super::super::error::check_width;
-use super::{Mode, NnError, PiecewiseRationalQuadraticCdf, RationalQuadraticSpline, SplineParameters, Transform};
+use super::{
+    single_precision, Mode, NnError, PiecewiseRationalQuadraticCdf, RationalQuadraticSpline, SplineParameters,
+    Transform,
+};
 use crate::nn::{Conditioner, Scope};
 use tch::{Kind, Tensor};
 
@@ -90,7 +93,9 @@ impl PiecewiseRationalQuadraticCoupling {
         context: Option<&Tensor>,
         mode: Mode,
     ) -> Result<SplineParameters, NnError> {
+        // In mixed precision the network gives them in a short type.
         let parameters = self.transform_net.forward(identity, context, mode)?;
+        let parameters = parameters.f_to_kind(identity.kind())?;
         let (per_feature, bins) = (self.spline.num_parameters() as i64, self.spline.num_bins() as i64);
         let parameters = parameters.f_view([-1, self.num_transformed as i64, per_feature])?;
         // So that the softmax starts close to uniform whatever the width of the network.
@@ -110,6 +115,7 @@ impl Transform for PiecewiseRationalQuadraticCoupling {
     fn forward(&self, inputs: &Tensor, context: Option<&Tensor>, mode: Mode) -> Result<(Tensor, Tensor), NnError> {
         let (mut identity, transformed) = self.split(inputs)?;
         let parameters = self.spline_parameters(&identity, context, mode)?;
+        let _single = single_precision(inputs)?;
         let (transformed, logabsdet) = self.spline.forward(&transformed, &parameters);
         let mut logabsdet = logabsdet.sum_dim_intlist(1, false, None::<Kind>);
         if let Some(unconditional) = &self.unconditional_transform {
@@ -127,6 +133,7 @@ impl Transform for PiecewiseRationalQuadraticCoupling {
             (identity, unconditional_logabsdet) = (outputs, Some(logabsdet));
         }
         let parameters = self.spline_parameters(&identity, context, mode)?;
+        let _single = single_precision(inputs)?;
         let (transformed, logabsdet) = self.spline.inverse(&transformed, &parameters);
         let mut logabsdet = logabsdet.sum_dim_intlist(1, false, None::<Kind>);
         if let Some(more) = unconditional_logabsdet {

@@ -2,7 +2,7 @@
 //! permutation left to a transform of its own).
 
 use super::super::error::check_width;
-use super::{Mode, NnError, Transform};
+use super::{single_precision, Mode, NnError, Transform};
 use crate::nn::{Init, Scope};
 use tch::{Device, Kind, Tensor};
 
@@ -68,6 +68,7 @@ fn positions(n: usize, wanted: impl Fn(usize, usize) -> bool, device: Device) ->
 impl Transform for LuLinear {
     fn forward(&self, inputs: &Tensor, _context: Option<&Tensor>, _mode: Mode) -> Result<(Tensor, Tensor), NnError> {
         check_width("LULinear", inputs, self.features)?;
+        let _single = single_precision(inputs)?;
         let (lower, upper, diagonal) = self.factors();
         let outputs = inputs.linear(&upper, None::<Tensor>).linear(&lower, Some(&self.bias));
         let logabsdet = diagonal.log().sum(None::<Kind>).expand(&inputs.size()[..1], false);

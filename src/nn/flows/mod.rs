@@ -25,6 +25,7 @@ pub use standard_normal::StandardNormal;
 pub use wrapper::FlowWrapper;
 
 use super::{Mode, NnError};
+use crate::torch_ext::Autocast;
 use tch::Tensor;
 
 /// An invertible map of `[batch, features]`, possibly conditioned on a context `[batch, context_features]`.
@@ -34,4 +35,10 @@ pub trait Transform {
     fn forward(&self, inputs: &Tensor, context: Option<&Tensor>, mode: Mode) -> Result<(Tensor, Tensor), NnError>;
 
     fn inverse(&self, inputs: &Tensor, context: Option<&Tensor>, mode: Mode) -> Result<(Tensor, Tensor), NnError>;
+}
+
+/// While the guard lives, mixed precision is off: what a flow computes beside its conditioner networks is a density, in which
+/// three digits are not enough, and costs little.
+fn single_precision(inputs: &Tensor) -> Result<Autocast, NnError> {
+    Ok(Autocast::off(inputs.device())?)
 }
