@@ -232,6 +232,6 @@ fn open_train_dir(
     };
     let history = History::resume(train_dir, checkpoint.epoch)?;
     let is_latest = *path == paths.latest();
-    let latest = is_latest.then(|| (checkpoint.epoch, progress.batches));
+    let latest = is_latest.then_some((checkpoint.epoch, progress.batches));
     Ok(Recorder::new(paths, history, latest))
 }
