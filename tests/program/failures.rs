@@ -3,6 +3,7 @@
 use crate::common::{self, run_with, Ended};
 use crate::workplace::{parameters, Workplace, FAILED, STOPPED};
 use dingo_spmd::checkpoint::Checkpoint;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -119,16 +120,20 @@ impl SmallDisk {
         mounted.then(|| SmallDisk { path: path.to_owned() })
     }
 
-    /// Leaves `bytes` free.
-    fn fill_up_to(&self, bytes: usize) {
-        use std::io::Write;
+    /// Leaves at most `bytes` free, for good: what is being written may replace a file and so make room again.
+    fn keep_full(&self, bytes: u64) {
         let filler = self.path.join("filler");
-        let mut file = std::fs::File::create(&filler).unwrap();
-        let mut written = 0;
-        while file.write_all(&[1; 4096]).is_ok() {
-            written += 4096;
+        for _ in 0..6 {
+            let mut file = std::fs::OpenOptions::new()
+                .create(true)
+                .append(true)
+                .open(&filler)
+                .unwrap();
+            while file.write_all(&[1; 4096]).is_ok() {}
+            let length = file.metadata().unwrap().len();
+            file.set_len(length.saturating_sub(bytes)).unwrap();
+            std::thread::sleep(Duration::from_millis(300));
         }
-        file.set_len(written - bytes as u64).unwrap();
     }
 }
 
@@ -147,7 +152,7 @@ fn a_full_disk_leaves_the_checkpoint_before() {
             return;
         };
         // Room for the history, but not for a checkpoint of a megabyte beside the one that is there.
-        let (ended, _) = disturb(&workplace, ranks, |_| disk.fill_up_to(500_000));
+        let (ended, _) = disturb(&workplace, ranks, |_| disk.keep_full(500_000));
         assert_last_checkpoint_kept(&workplace, &ended, "No space left on device");
     }
 }
