@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    program::ignore_file_size_signal();
     let world = match World::initialize(program::exit_status) {
         Ok(world) => world,
         Err(error) => {

@@ -4,6 +4,7 @@ use crate::bench;
 use crate::checkpoint::CheckpointError;
 use crate::cli::{BenchDataArgs, TrainArgs, UsageError};
 use crate::data::DataError;
+use crate::nn::NnError;
 use crate::settings::SettingsError;
 use crate::spmd::World;
 use crate::train::{self, Outcome, TrainError, TrainRequest};
@@ -29,6 +30,7 @@ pub fn exit_status(error: &anyhow::Error) -> i32 {
             || cause
                 .downcast_ref::<CheckpointError>()
                 .is_some_and(CheckpointError::is_bad_input)
+            || matches!(cause.downcast_ref(), Some(NnError::Settings { .. }))
             || cause.downcast_ref::<TrainError>().is_some_and(TrainError::is_bad_input)
     });
     if is_bad_input {
@@ -42,10 +44,6 @@ pub fn exit_status(error: &anyhow::Error) -> i32 {
 pub fn start_logging(rank: usize) {
     let default = if rank == 0 { "info" } else { "warn" };
     let mut builder = env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(default));
-    if rank != 0 {
-        // Every rank reads the same settings: one telling of what is odd about them is enough.
-        builder.filter_module("dingo_spmd::settings", log::LevelFilter::Off);
-    }
     builder
         .target(env_logger::Target::Stdout)
         .format(move |out, record| match record.level() {
@@ -54,6 +52,12 @@ pub fn start_logging(rank: usize) {
             level => writeln!(out, "{level} (rank {rank}): {}", record.args()),
         });
     builder.init();
+}
+
+/// A file that grows beyond a limit is an error to be told with its name, not the end by a signal (as in Python).
+pub fn ignore_file_size_signal() {
+    // SAFETY: sets a signal's disposition, before other threads exist.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
 /// Gives this rank its share of the node's cores for the network, unless `OMP_NUM_THREADS` says otherwise. Ranks that all

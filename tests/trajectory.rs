@@ -80,7 +80,7 @@ impl Case {
         let model = match ModelSettings::from_value(checkpoint.model_kwargs) {
             Ok(model) => model,
             Err(error) if error.to_string().contains("not supported yet") => {
-                eprintln!("SKIPPED {name}: {error}");
+                common::skipped(&format!("case {name}: {error}"));
                 return None;
             }
             Err(error) => panic!("{name}: {error}"),

@@ -15,7 +15,7 @@ use std::time::Duration;
 /// As a training with these settings.
 pub fn data_pipeline(world: &World, settings: &Path, batch_size: Option<usize>, time: Duration) -> Result<Throughput> {
     let Settings { mut train, local } = world.agree(Settings::load(settings).map_err(Into::into))?;
-    let corpus = Corpus::open(world, &mut train, &local, Progress::default())?;
+    let corpus = Corpus::open(world, &mut train, settings, &local, Progress::default())?;
     let stage = &train.stages[0];
     let pipeline = world.agree(
         corpus

@@ -4,11 +4,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// What went wrong with a checkpoint. Reading problems are the fault of the file handed in, writing problems are not:
-/// [`CheckpointError::is_bad_input`] tells them apart.
+/// [`CheckpointError::is_bad_input`] tells them apart. A reason is part of the message, and no `source()` that would be told
+/// a second time.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
-    #[error("cannot read the checkpoint {}: {source}", path.display())]
-    Read { path: PathBuf, source: io::Error },
+    #[error("cannot read the checkpoint {}: {reason}", path.display())]
+    Read { path: PathBuf, reason: io::Error },
     /// Not a checkpoint, damaged, or holding something that is not plain data.
     #[error("{}: {message}", path.display())]
     Format { path: PathBuf, message: String },
@@ -20,8 +21,8 @@ pub enum CheckpointError {
         message: String,
     },
     /// Nothing stands at `path` that did not stand there before.
-    #[error("cannot write the checkpoint {}: {source}; an earlier file of that name is intact", path.display())]
-    Write { path: PathBuf, source: io::Error },
+    #[error("cannot write the checkpoint {}: {reason}; an earlier file of that name is intact", path.display())]
+    Write { path: PathBuf, reason: io::Error },
 }
 
 impl CheckpointError {

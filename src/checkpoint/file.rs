@@ -15,9 +15,9 @@ impl Object {
     /// The file is missing or unreadable, is none that `torch.save` writes, is damaged, or holds anything but data.
     pub fn load(path: impl AsRef<Path>) -> Result<Object, CheckpointError> {
         let path = path.as_ref();
-        let file = File::open(path).map_err(|source| CheckpointError::Read {
+        let file = File::open(path).map_err(|reason| CheckpointError::Read {
             path: path.to_path_buf(),
-            source,
+            reason,
         })?;
         read(file).map_err(|flaw| flaw.in_file(path))
     }
@@ -33,9 +33,9 @@ impl Object {
         let written = pickle::encode(self)
             .map_err(Flaw::into_io_error)
             .and_then(|contents| replace_file(path, |out| write_archive(out, folder, &contents)));
-        written.map_err(|source| CheckpointError::Write {
+        written.map_err(|reason| CheckpointError::Write {
             path: path.to_path_buf(),
-            source,
+            reason,
         })
     }
 }

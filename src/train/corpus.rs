@@ -1,6 +1,8 @@
 //! The data of a run: opened and checked for all its stages before anything is trained or written.
 
+use super::in_file;
 use super::progress::Progress;
+use super::stage_checks::check_stage;
 use crate::data::{
     copy_to_node, train_test_split, AsdDataset, DataError, DetectorNetwork, Loader, LoaderOptions, Pipeline,
     TrainTestSplit, WaveformDataset,
@@ -29,13 +31,14 @@ pub struct StageLoaders {
 impl Corpus {
     /// Opens the waveforms (copied to `local_cache_path` first, once a node) and the ASDs of all stages from
     /// `progress.stage` on. Completes the settings with what follows from the data: standardization, context parameters and
-    /// the network's sizes. All ranks call this together.
+    /// the network's sizes; `settings_file` is for messages. All ranks call this together.
     ///
     /// # Errors
     /// Files that cannot be used, or settings that ask for what they do not hold.
     pub fn open(
         world: &World,
         settings: &mut TrainSettings,
+        settings_file: &Path,
         local: &LocalSettings,
         progress: Progress,
     ) -> Result<Corpus> {
@@ -47,7 +50,16 @@ impl Corpus {
                 world.agree(copied.map_err(Into::into))?
             }
         };
-        world.agree(Self::open_files(&path, settings, local, progress))
+        let apart = if local.sync_batch_norm { 1 } else { world.size };
+        let corpus = Self::open_files(&path, settings, local, progress).and_then(|corpus| {
+            let samples = corpus.split.train.len();
+            let to_come = settings.stages.iter().enumerate().skip(progress.stage);
+            for (number, stage) in to_come {
+                check_stage(number, stage, &settings.model, samples, apart)?;
+            }
+            Ok(corpus)
+        });
+        world.agree(in_file(settings_file, corpus))
     }
 
     fn open_files(
@@ -78,20 +90,6 @@ impl Corpus {
                 asds.insert(path.clone(), Arc::new(opened));
             }
         }
-        for (number, stage) in settings.stages.iter().enumerate() {
-            let batches = split.train.len().div_ceil(stage.batch_size);
-            let passes = stage.gradient_updates_per_optimizer_step;
-            if passes > batches {
-                return Err(DataError::Setting {
-                    key: format!("training.stage_{number}.gradient_updates_per_optimizer_step"),
-                    message: format!(
-                        "found {passes}, but an epoch has only {batches} batches of {}, so that it would make no step",
-                        stage.batch_size
-                    ),
-                }
-                .into());
-            }
-        }
         let corpus = Corpus { dataset, split, asds };
         corpus.complete_settings(settings, progress)?;
         Ok(corpus)
@@ -108,6 +106,11 @@ impl Corpus {
         let input_dims = [pipeline.detectors().len(), 3, domain.num_bins() - domain.min_index()];
         settings.complete_model(settings.data.inference_parameters.len(), input_dims);
         Ok(())
+    }
+
+    /// Batches of an epoch of training.
+    pub fn batches_per_epoch(&self, stage: &StageSettings) -> usize {
+        self.split.train.len().div_ceil(stage.batch_size)
     }
 
     /// The transforms of a stage: its noise, everything else the run's.

@@ -11,11 +11,15 @@ pub enum TrainError {
     /// The history file is not one that this run may continue.
     #[error("{}: {message}", path.display())]
     History { path: PathBuf, message: String },
-    #[error("cannot {action} {}: {source}", path.display())]
+    /// What the command line names as train dir cannot be one.
+    #[error("the train dir {}: {message}", path.display())]
+    TrainDir { path: PathBuf, message: String },
+    #[error("cannot {action} {}: {reason}", path.display())]
     Io {
         action: &'static str,
         path: PathBuf,
-        source: std::io::Error,
+        /// Part of the message, and no `source()` that would be told a second time.
+        reason: std::io::Error,
     },
     /// Loss or gradient has not been finite for too many steps in a row. `checkpoint`: the last good one.
     #[error(
@@ -41,7 +45,10 @@ pub enum TrainError {
 impl TrainError {
     /// Whether a file that was handed in is at fault.
     pub fn is_bad_input(&self) -> bool {
-        matches!(self, TrainError::State { .. } | TrainError::History { .. })
+        matches!(
+            self,
+            TrainError::State { .. } | TrainError::History { .. } | TrainError::TrainDir { .. }
+        )
     }
 
     pub(super) fn state(key: impl Into<String>, message: impl Into<String>) -> TrainError {
@@ -53,10 +60,10 @@ impl TrainError {
 
     /// For `map_err`: what was being done with which file.
     pub(super) fn io<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(std::io::Error) -> TrainError + 'a {
-        move |source| TrainError::Io {
+        move |reason| TrainError::Io {
             action,
             path: path.to_owned(),
-            source,
+            reason,
         }
     }
 }

@@ -129,3 +129,57 @@ impl fmt::Display for StopReason {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::RuntimeLimitSettings;
+
+    fn interrupts(max_time_per_run: Option<f64>, checkpoint_every: Option<Duration>) -> Interrupts {
+        let world = World::alone(|_| 1);
+        let settings = RuntimeLimitSettings {
+            max_time_per_run,
+            ..RuntimeLimitSettings::default()
+        };
+        let limits = RuntimeLimits::new(&settings, 0, Instant::now());
+        Interrupts::new(&world, Signals::silent(), &limits, checkpoint_every)
+    }
+
+    #[test]
+    fn one_rank_is_enough_and_stopping_comes_first() {
+        assert_eq!(Interrupts::agreed([0.0, 0.0]), None);
+        assert_eq!(Interrupts::agreed([1.0, 0.0]), Some(Interrupt::Stop));
+        assert_eq!(Interrupts::agreed([3.0, 1.0]), Some(Interrupt::Stop));
+        assert_eq!(Interrupts::agreed([0.0, 1.0]), Some(Interrupt::Checkpoint));
+    }
+
+    #[test]
+    fn without_limits_there_are_no_wishes() {
+        for limit in [None, Some(1e6), Some(1e300)] {
+            let mut interrupts = interrupts(limit, None);
+            assert_eq!((interrupts.wishes(), interrupts.wishes()), ([0.0; 2], [0.0; 2]));
+        }
+    }
+
+    /// Steps of 1.1 s and a limit of 2 s: the first ends before it, the second would not.
+    #[test]
+    fn the_last_step_ends_before_the_time_limit() {
+        let mut interrupts = interrupts(Some(2.0), None);
+        interrupts.begin_steps();
+        assert_eq!(interrupts.wishes(), [0.0; 2]);
+        std::thread::sleep(Duration::from_millis(1100));
+        assert_eq!(interrupts.wishes(), [1.0, 0.0]);
+        interrupts.begin_steps();
+        assert_eq!(interrupts.wishes(), [0.0; 2], "the pause before is no step");
+    }
+
+    #[test]
+    fn a_checkpoint_is_wished_some_time_after_the_last() {
+        let mut interrupts = interrupts(None, Some(Duration::from_millis(20)));
+        assert_eq!(interrupts.wishes(), [0.0; 2]);
+        std::thread::sleep(Duration::from_millis(25));
+        assert_eq!(interrupts.wishes(), [0.0, 1.0]);
+        interrupts.checkpoint_made();
+        assert_eq!(interrupts.wishes(), [0.0; 2]);
+    }
+}

@@ -29,8 +29,11 @@ mod session;
 mod signals;
 mod skipped_steps;
 mod snapshot;
+mod stage_checks;
+mod stage_state;
 mod start;
 mod stepper;
+mod train_dir;
 mod writer;
 
 pub use checkpoint_paths::CheckpointPaths;
@@ -55,9 +58,13 @@ pub use session::{Outcome, Session};
 pub use start::{Start, TrainRequest};
 pub use stepper::Stepper;
 
+use crate::data::DataError;
+use crate::nn::NnError;
+use crate::settings::SettingsError;
 use crate::spmd::{abort_job, World};
 use anyhow::{Context, Result};
 use signals::Signals;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Trains what `request` asks for until all stages are complete, a limit is reached or a signal arrives. All ranks call this
@@ -68,12 +75,42 @@ use std::time::{Duration, Instant};
 pub fn run(world: &World, request: &TrainRequest) -> Result<Outcome> {
     let started = Instant::now();
     let signals = listen(world, request)?;
-    let start = world.agree(Start::read(request))?;
-    if start.is_complete() {
-        return Ok(Outcome::Complete);
+    let prepared = tell_once(world, || {
+        let start = world.agree(Start::read(request))?;
+        if start.is_complete() {
+            return Ok(None);
+        }
+        Session::prepare(world, start, &request.train_dir, signals, started).map(Some)
+    });
+    match prepared? {
+        Some(mut session) => session.train(),
+        None => Ok(Outcome::Complete),
     }
-    let mut session = Session::prepare(world, start, &request.train_dir, signals, started)?;
-    session.train()
+}
+
+/// For a phase in which all ranks find the same: rank 0 alone warns of it.
+fn tell_once<T>(world: &World, phase: impl FnOnce() -> T) -> T {
+    let level = log::max_level();
+    if !world.is_root() {
+        log::set_max_level(log::LevelFilter::Error);
+    }
+    let result = phase();
+    log::set_max_level(level);
+    result
+}
+
+/// Puts the file that settings came from in front of an error about one of their keys.
+fn in_file<T, E: Into<anyhow::Error>>(settings_file: &Path, result: Result<T, E>) -> Result<T> {
+    result.map_err(|error| {
+        let error: anyhow::Error = error.into();
+        let names_only_a_key = matches!(error.downcast_ref(), Some(SettingsError::Key { .. }))
+            || matches!(error.downcast_ref(), Some(DataError::Setting { .. }))
+            || matches!(error.downcast_ref(), Some(NnError::Settings { .. }));
+        match names_only_a_key {
+            true => error.context(settings_file.display().to_string()),
+            false => error,
+        }
+    })
 }
 
 /// Signals from the beginning on. One that comes before there is anything to save ends the job at once, with the status

@@ -2,10 +2,12 @@
 
 use super::interrupts::Interrupts;
 use super::seeding::{self, DetectorBasis};
-use super::session::{Saved, Session};
+use super::session::Session;
 use super::signals::Signals;
 use super::snapshot::{Identity, Recorder};
-use super::{CheckpointPaths, Corpus, History, Progress, RuntimeLimits, Start, TrainError};
+use super::stage_state::StageState;
+use super::train_dir::check_train_dir;
+use super::{in_file, CheckpointPaths, Corpus, History, Progress, RuntimeLimits, Start, TrainError};
 use crate::checkpoint::{replace_file, Checkpoint, CheckpointError};
 use crate::nn::BuildContext;
 use crate::posterior::{self, PosteriorModel};
@@ -36,12 +38,14 @@ impl<'w> Session<'w> {
         let Start {
             mut settings,
             mut local,
+            settings_file,
             resume,
             progress,
             warnings,
         } = start;
         warnings.iter().for_each(|warning| log::warn!("{warning}"));
-        world.agree(settings.check_batch_sizes(world.size).map_err(Into::into))?;
+        world.agree(in_file(&settings_file, settings.check_batch_sizes(world.size)))?;
+        world.agree(on_root(world, || Ok(check_train_dir(train_dir)?)))?;
         report_ranks(world, &local);
         if let Some(precision) = local.float32_matmul_precision {
             set_float32_matmul_precision(precision.name())?;
@@ -50,7 +54,7 @@ impl<'w> Session<'w> {
         let checkpoint = resume.as_ref().map(|(checkpoint, _)| checkpoint);
         let seed = agree_on_seed(world, checkpoint, &local)?;
         local.set_seed(seed);
-        let corpus = Corpus::open(world, &mut settings, &local, progress)?;
+        let corpus = Corpus::open(world, &mut settings, &settings_file, &local, progress)?;
 
         let epoch = checkpoint.map_or(0, |checkpoint| checkpoint.epoch);
         let iteration = checkpoint.map_or(0, |checkpoint| checkpoint.iteration);
@@ -65,13 +69,14 @@ impl<'w> Session<'w> {
             }
             None => {
                 log::info!("Beginning new training run.");
-                new_model(world, &settings, &corpus, &context)?
+                new_model(world, &settings, &settings_file, &corpus, &context)?
             }
         };
-        let recorder = match world.is_root() {
-            true => open_train_dir(train_dir, &local, resume.as_ref(), progress, &bases).map(Some),
-            false => Ok(None),
-        };
+        let resumed = resume_stage(&settings, progress, resume.as_ref(), &corpus, model.as_ref());
+        let resumed = world.agree(resumed)?;
+        let recorder = on_root(world, || {
+            open_train_dir(train_dir, &local, resume.as_ref(), progress, &bases)
+        });
         let recorder = world.agree(recorder)?;
         let mut identity = Identity::new(corpus.dataset.settings().clone(), settings, seed, checkpoint);
         // Unlike what else is local, it changes the numbers: as in Dingo, it is recorded with the model.
@@ -81,7 +86,6 @@ impl<'w> Session<'w> {
             .insert("float32_matmul_precision".into(), precision.into());
         let limits = RuntimeLimits::new(&local.runtime_limits, epoch, started);
         let interrupts = Interrupts::new(world, signals, &limits, local.checkpoint_interval());
-        let saved = resume.map(|(checkpoint, path)| Saved::of(checkpoint, path));
         Ok(Session {
             world,
             local,
@@ -94,9 +98,14 @@ impl<'w> Session<'w> {
             progress,
             epoch,
             iteration,
-            saved,
+            resumed,
         })
     }
+}
+
+/// What one rank does for all.
+fn on_root<T>(world: &World, work: impl FnOnce() -> Result<T>) -> Result<Option<T>> {
+    world.is_root().then(work).transpose()
 }
 
 /// What the user should know of how ranks and settings fit together.
@@ -144,6 +153,7 @@ fn build_context(world: &World, local: &LocalSettings, seed: u64) -> BuildContex
 fn new_model(
     world: &World,
     settings: &TrainSettings,
+    settings_file: &Path,
     corpus: &Corpus,
     context: &BuildContext,
 ) -> Result<(Box<dyn PosteriorModel>, Vec<DetectorBasis>)> {
@@ -152,7 +162,7 @@ fn new_model(
     if !svd.no_init {
         let domain = corpus.dataset.domain();
         let bins = domain.num_bins() - domain.min_index();
-        world.agree(seeding::check(svd, corpus.dataset.len(), bins).map_err(Into::into))?;
+        world.agree(in_file(settings_file, seeding::check(svd, corpus.dataset.len(), bins)))?;
         bases = seeding::embedding_bases(world, corpus, settings, context.seed)?;
     }
     let min_index = corpus.dataset.domain().min_index();
@@ -161,7 +171,8 @@ fn new_model(
         .map(|basis| basis.basis.network_rows(min_index))
         .collect::<Result<_, _>>()?;
     let initial = (!v.is_empty()).then_some(v.as_slice());
-    let model = world.agree(posterior::build(&settings.model, initial, context).map_err(Into::into))?;
+    let model = posterior::build(&settings.model, initial, context);
+    let model = world.agree(in_file(settings_file, model))?;
     Ok((model, bases))
 }
 
@@ -171,10 +182,27 @@ fn load_model(
     path: &Path,
     context: &BuildContext,
 ) -> Result<Box<dyn PosteriorModel>> {
-    let model = posterior::build(&settings.model, None, context)?;
+    let model = in_file(path, posterior::build(&settings.model, None, context))?;
     let loaded = model.state().load(&checkpoint.model_state);
     loaded.map_err(|error| CheckpointError::invalid(path, "model_state_dict", error.to_string()))?;
     Ok(model)
+}
+
+/// The state of the stage that the checkpoint was written inside of; `None` at the beginning of one.
+fn resume_stage(
+    settings: &TrainSettings,
+    progress: Progress,
+    resume: Option<&(Checkpoint, PathBuf)>,
+    corpus: &Corpus,
+    model: &dyn PosteriorModel,
+) -> Result<Option<StageState>> {
+    let (Some((checkpoint, path)), true) = (resume, progress.is_inside_stage()) else {
+        return Ok(None);
+    };
+    let stage = &settings.stages[progress.stage];
+    let mut state = StageState::new(stage, model.state().parameters())?;
+    state.restore(checkpoint, path, progress, corpus.batches_per_epoch(stage))?;
+    Ok(Some(state))
 }
 
 /// Makes the train dir if it is not there, and puts into it what the run begins with.
@@ -210,6 +238,6 @@ fn open_train_dir(
         return Ok(Recorder::new(paths, history, noise_scale, None));
     };
     let is_latest = *path == paths.latest();
-    let latest = is_latest.then(|| (checkpoint.epoch, progress.batches));
+    let latest = is_latest.then_some((checkpoint.epoch, progress.batches));
     Ok(Recorder::new(paths, history, noise_scale, latest))
 }

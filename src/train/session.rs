@@ -2,18 +2,17 @@
 
 use super::epoch::{test_epoch, train_epoch, EpochEnd, Training};
 use super::interrupts::{Interrupt, Interrupts, StopReason};
-use super::snapshot::{self, EpochResult, Identity, Moment, Recorder};
+use super::snapshot::{EpochResult, Identity, Moment, Recorder};
+use super::stage_state::StageState;
 use super::{
-    compare_replicas, Corpus, EarlyStopping, EpochInfo, Estimate, LossInfo, Optimizer, Precision, PrintEvery, Progress,
+    compare_replicas, Corpus, EarlyStopping, EpochInfo, Estimate, LossInfo, Precision, PrintEvery, Progress,
     RuntimeLimits, Scheduler, StageLoaders, Stepper, TrainError,
 };
-use crate::checkpoint::{Checkpoint, CheckpointError, TrainingState};
 use crate::nn::Mode;
 use crate::posterior::PosteriorModel;
-use crate::settings::{LocalSettings, StageSettings, Value};
+use crate::settings::{LocalSettings, StageSettings};
 use crate::spmd::World;
 use anyhow::Result;
-use std::path::PathBuf;
 use std::time::Instant;
 use tch::Device;
 
@@ -48,31 +47,7 @@ pub struct Session<'w> {
     /// Optimizer steps made.
     pub(super) iteration: u64,
     /// Of the checkpoint, until the stage that it was written in takes it.
-    pub(super) saved: Option<Saved>,
-}
-
-/// What a stage that goes on from a checkpoint takes from it.
-pub(super) struct Saved {
-    path: PathBuf,
-    training: Option<TrainingState>,
-    early_stopping: Option<Value>,
-    scaler: Option<Value>,
-    noise_scale: Option<Value>,
-    loss_sums: Option<[f64; 2]>,
-}
-
-impl Saved {
-    pub fn of(checkpoint: Checkpoint, path: PathBuf) -> Saved {
-        let spmd = checkpoint.spmd.as_ref();
-        Saved {
-            path,
-            early_stopping: spmd.and_then(|spmd| spmd.get("early_stopping")?.to_value()),
-            scaler: spmd.and_then(|spmd| spmd.get("scaler")?.to_value()),
-            noise_scale: spmd.and_then(|spmd| spmd.get("noise_scale")?.to_value()),
-            loss_sums: spmd.and_then(snapshot::loss_sums),
-            training: checkpoint.training,
-        }
-    }
+    pub(super) resumed: Option<StageState>,
 }
 
 /// What belongs to one stage alone.
@@ -134,7 +109,7 @@ impl Session<'_> {
         self.freeze_first_layer(number);
         let loaders = self.stage_loaders(&stage)?;
         report_left_out(&stage, loaders.train.len());
-        let mut tools = self.stage_tools(&stage, &loaders)?;
+        let mut tools = self.stage_tools(&stage)?;
         // So that a run which is lost before its first checkpoint need not be prepared again.
         self.save(&stage, &mut tools)?;
         self.limits
@@ -201,48 +176,23 @@ impl Session<'_> {
     }
 
     /// New at the beginning of a stage, the checkpoint's inside one.
-    fn stage_tools(&mut self, stage: &StageSettings, loaders: &StageLoaders) -> Result<StageTools> {
-        let saved = self.saved.take().filter(|_| self.progress.is_inside_stage());
-        let loss_sums = self.restored_sums(saved.as_ref(), loaders);
-        let loss_sums = self.world.agree(loss_sums.map_err(Into::into))?;
-        let state = self.model.state();
-        let (scaler, noise_scale) = match &saved {
-            Some(saved) => (saved.scaler.clone(), saved.noise_scale.clone()),
-            None => (None, None),
+    fn stage_tools(&mut self, stage: &StageSettings) -> Result<StageTools> {
+        let network = self.model.state();
+        let state = match self.resumed.take() {
+            Some(resumed) => resumed,
+            None => {
+                log::info!("Initializing new optimizer and scheduler.");
+                self.world.agree(StageState::new(stage, network.parameters()))?
+            }
         };
-        let restored = restore(stage, state.parameters(), saved);
-        let (optimizer, scheduler, early_stopping) = self.world.agree(restored)?;
-        let mut stepper = Stepper::new(self.world, state, optimizer, stage, &self.local)?;
-        self.world
-            .agree(stepper.restore(scaler, noise_scale).map_err(Into::into))?;
+        let mut stepper = Stepper::new(self.world, network, state.optimizer, stage, &self.local)?;
+        stepper.go_on_with(state.scaler, state.noise_scale);
         Ok(StageTools {
             stepper,
-            scheduler,
-            early_stopping,
-            loss_sums,
+            scheduler: state.scheduler,
+            early_stopping: state.early_stopping,
+            loss_sums: state.loss_sums,
         })
-    }
-
-    /// The loss sums of the epoch that the checkpoint was written inside of.
-    fn restored_sums(
-        &self,
-        saved: Option<&Saved>,
-        loaders: &StageLoaders,
-    ) -> Result<Option<[f64; 2]>, CheckpointError> {
-        let (done, batches) = (self.progress.batches, loaders.train.num_batches());
-        let Some(saved) = saved.filter(|_| done > 0) else {
-            return Ok(None);
-        };
-        if done > batches {
-            let message = format!("is {done}, but an epoch has {batches}");
-            return Err(CheckpointError::invalid(&saved.path, "spmd.progress.batches", message));
-        }
-        log::info!(
-            "Epoch {} goes on after {done} of its {batches} batches.",
-            self.epoch + 1
-        );
-        let missing = || CheckpointError::invalid(&saved.path, "spmd.loss_sums", "is missing, inside of an epoch");
-        saved.loss_sums.map(Some).ok_or_else(missing)
     }
 
     /// The next epoch, or what is left of it, up to its entry in the history.
@@ -255,6 +205,10 @@ impl Session<'_> {
         let number = self.epoch + 1;
         let lr = tools.stepper.optimizer.lr();
         log::info!("\nStart training epoch {number} with lr [{lr:?}]");
+        if self.progress.batches > 0 {
+            let (done, batches) = (self.progress.batches, loaders.train.num_batches());
+            log::info!("Epoch {number} goes on after {done} of its {batches} batches.");
+        }
         let started = Instant::now();
         let Some(train_loss) = self.train_batches(stage, loaders, tools)? else {
             return Ok(Step::Stop);
@@ -431,35 +385,6 @@ enum Tested {
     Loss(f64),
     /// The run is to stop, and nothing is known.
     Stopped,
-}
-
-/// Optimizer, scheduler and early stopping of a stage, with the saved state when the stage had begun.
-fn restore(
-    stage: &StageSettings,
-    parameters: Vec<tch::Tensor>,
-    saved: Option<Saved>,
-) -> Result<(Optimizer, Scheduler, Option<EarlyStopping>)> {
-    let mut optimizer = Optimizer::new(&stage.optimizer, parameters)?;
-    let mut scheduler = Scheduler::new(&stage.scheduler, &mut optimizer);
-    let mut early_stopping = stage.early_stopping.as_ref().map(EarlyStopping::new);
-    if let Some(Saved {
-        path,
-        training,
-        early_stopping: saved_early_stopping,
-        ..
-    }) = saved
-    {
-        let missing = |key: &str| CheckpointError::invalid(&path, key, "is missing; without it the stage cannot go on");
-        let training = training.ok_or_else(|| missing("optimizer_kwargs"))?;
-        optimizer.load_state(&training.optimizer.ok_or_else(|| missing("optimizer_state_dict"))?)?;
-        scheduler.load_state(&training.scheduler.ok_or_else(|| missing("scheduler_state_dict"))?)?;
-        if let (Some(early_stopping), Some(state)) = (&mut early_stopping, saved_early_stopping) {
-            early_stopping.load_state("spmd.early_stopping", &state)?;
-        }
-    } else {
-        log::info!("Initializing new optimizer and scheduler.");
-    }
-    Ok((optimizer, scheduler, early_stopping))
 }
 
 /// What accumulation leaves out of each epoch.

@@ -97,3 +97,45 @@ pub fn name(signal: i32) -> String {
         other => format!("signal {other}"),
     }
 }
+
+#[cfg(test)]
+impl Signals {
+    /// Of a process that gets none.
+    pub fn silent() -> Signals {
+        Signals {
+            state: Arc::new(State {
+                phase: AtomicU8::new(TRAINING),
+                received: AtomicI32::new(0),
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn raise(signal: i32) {
+        // SAFETY: a signal that this process listens for.
+        unsafe { libc::raise(signal) };
+    }
+
+    #[test]
+    fn signals_end_the_preparation_and_are_noted_in_training() {
+        let (sender, receiver) = crossbeam_channel::bounded(1);
+        let signals = Signals::listen(move |signal| sender.send(signal).unwrap()).unwrap();
+        raise(SIGUSR1);
+        assert_eq!(receiver.recv_timeout(Duration::from_secs(10)), Ok(SIGUSR1));
+        assert_eq!(signals.received(), None);
+
+        signals.training_begins();
+        raise(SIGTERM);
+        while signals.received().is_none() {
+            std::thread::yield_now();
+        }
+        assert_eq!(signals.received(), Some(SIGTERM));
+        assert_eq!(name(SIGTERM), "SIGTERM");
+        assert!(receiver.is_empty());
+    }
+}

@@ -5,7 +5,7 @@ use super::{CheckpointPaths, EarlyStopping, Estimate, History, Progress, Schedul
 use crate::checkpoint::{Checkpoint, Dict, Metadata, Object, OptimizerState, StateEntry, TrainingState, DINGO_VERSION};
 use crate::posterior::PosteriorModel;
 use crate::settings::{StageSettings, TrainSettings, Value};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use indexmap::IndexMap;
 use std::path::PathBuf;
 use tch::{Device, TchError, Tensor};
@@ -252,7 +252,8 @@ impl Recorder {
     /// # Errors
     /// One could not be written. Those written before are whole.
     pub fn finish(&mut self) -> Result<()> {
-        self.writer.finish()
+        let is_older = || format!("{} is that of an earlier moment", self.paths.latest().display());
+        self.writer.finish().with_context(is_older)
     }
 
     /// The order is that in which they reach the disk. `model_latest.pt` comes last: whatever a run that resumes from it
@@ -271,7 +272,8 @@ impl Recorder {
         let noise_scale = self.noise_scale.as_ref().and_then(History::file);
         let histories = self.history.file().into_iter().chain(noise_scale);
         let files = histories.chain(best).chain([checkpoint]);
-        self.writer.submit(files.collect())?;
+        let is_older = || format!("{} is that of an earlier moment", self.paths.latest().display());
+        self.writer.submit(files.collect()).with_context(is_older)?;
         self.latest = Some(at(moment));
         Ok(())
     }

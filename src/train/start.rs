@@ -1,6 +1,6 @@
 //! How a run begins: from a settings file, or from the checkpoint of an earlier run.
 
-use super::{CheckpointPaths, Progress};
+use super::{in_file, CheckpointPaths, Progress};
 use crate::checkpoint::{Checkpoint, CheckpointError};
 use crate::settings::{LocalSettings, Settings, SettingsError, TrainSettings};
 use anyhow::Result;
@@ -28,6 +28,8 @@ impl TrainRequest {
 pub struct Start {
     pub settings: TrainSettings,
     pub local: LocalSettings,
+    /// Where the settings were read from, for messages: the settings file, else the checkpoint.
+    pub settings_file: PathBuf,
     /// The checkpoint to go on from, and its path.
     pub resume: Option<(Checkpoint, PathBuf)>,
     pub progress: Progress,
@@ -73,6 +75,7 @@ impl Start {
         Ok(Start {
             settings: written.train,
             local: written.local,
+            settings_file: request.settings.clone().unwrap_or_default(),
             resume: None,
             progress: Progress::default(),
             warnings: Vec::new(),
@@ -84,8 +87,12 @@ impl Start {
         let mut settings = TrainSettings::from_value(checkpoint.metadata.train_settings.clone())
             .map_err(|error| CheckpointError::invalid(&path, "metadata.train_settings", error.to_string()))?;
         let progress = Progress::of(&checkpoint, &settings.stages);
+        let settings_file = request.settings.clone().unwrap_or_else(|| path.clone());
         if let Some(written) = &written {
-            refuse_differences(&written.train, &settings, progress, &path)?;
+            in_file(
+                &settings_file,
+                refuse_differences(&written.train, &settings, progress, &path),
+            )?;
             settings.take_later_stages(&written.train, progress.stages_begun());
         }
         let mut warnings = Vec::new();
@@ -93,6 +100,7 @@ impl Start {
         Ok(Start {
             settings,
             local,
+            settings_file,
             resume: Some((checkpoint, path)),
             progress,
             warnings,

@@ -2,9 +2,9 @@
 
 use super::part_norms::PartNorms;
 use super::skipped_steps::{NotFinite, SkippedSteps};
-use super::{Optimizer, Precision, RunningStatistics, TrainError};
+use super::{GradScaler, NoiseScale, Optimizer, Precision, RunningStatistics};
 use crate::nn::ModuleState;
-use crate::settings::{LocalSettings, StageSettings, Value};
+use crate::settings::{LocalSettings, StageSettings};
 use crate::spmd::{GradientReducer, Reduced, ReducerOptions, World};
 use crate::torch_ext::unscale_and_check;
 use anyhow::Result;
@@ -67,17 +67,11 @@ impl Stepper {
     }
 
     /// Takes over what a checkpoint of this stage holds.
-    ///
-    /// # Errors
-    /// A state that is not one.
-    pub fn restore(&mut self, scaler: Option<Value>, noise_scale: Option<Value>) -> Result<(), TrainError> {
-        if let Some(state) = scaler {
-            self.precision.scaler.load_state("spmd.scaler", &state)?;
+    pub fn go_on_with(&mut self, scaler: GradScaler, noise_scale: NoiseScale) {
+        self.precision.scaler = scaler;
+        if let Some(norms) = &mut self.norms {
+            norms.noise_scale = noise_scale;
         }
-        if let (Some(norms), Some(state)) = (&mut self.norms, noise_scale) {
-            norms.noise_scale.load_state("spmd.noise_scale", &state)?;
-        }
-        Ok(())
     }
 
     /// At the beginning of a step.
@@ -103,7 +97,7 @@ impl Stepper {
     /// same bits on all of them, so all make the step or none.
     ///
     /// # Errors
-    /// [`TrainError::Diverged`] after too many steps that were not made.
+    /// [`TrainError::Diverged`](super::TrainError::Diverged) after too many steps that were not made.
     pub fn step(&mut self, reduced: &Reduced, mean_loss: f64, samples: u64) -> Result<bool> {
         let scale = self.precision.scaler.scale();
         let gradients = self.reducer.flat_gradients();

@@ -82,6 +82,12 @@ pub fn run_with(mut command: Command, mut meanwhile: impl FnMut(u32)) -> Ended {
     }
 }
 
+/// Says that something is not tested here, also where the test program keeps the output of tests that pass to itself.
+pub fn skipped(why: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
+}
+
 /// Runs a command to its end.
 pub fn run(command: Command) -> Ended {
     run_with(command, |_| {})

@@ -128,7 +128,7 @@ fn tensors_that_do_not_fit() {
     let surplus = changed(|checkpoint| drop(checkpoint.model_state.insert(name.into(), zeros(&[1]))));
     assert_refused(1, surplus, &["model_state_dict", name]);
     let missing = changed(|checkpoint| drop(checkpoint.model_state.shift_remove_index(5)));
-    assert_refused(1, missing, &["model_state_dict", "missing"]);
+    assert_refused(1, missing, &["model_state_dict", "lacks the tensor"]);
     let optimizer = changed(|checkpoint| {
         let state = checkpoint.training.as_mut().unwrap().optimizer.as_mut().unwrap();
         state.state.remove(&2).unwrap();

@@ -133,11 +133,11 @@ fn a_parameter_without_spread() {
     let mut workplace = Workplace::toy();
     let path = workplace.copy_file_of(WAVEFORMS);
     make_constant(&path, "chi_1");
-    workplace.assert_refused(1, &["data.inference_parameters", "chi_1", "waveform_dataset.hdf5"]);
+    workplace.assert_refused(1, &["run.yaml", "data.inference_parameters", "chi_1", "zero spread"]);
 
     let delta = "bilby.core.prior.DeltaFunction(peak=0.3)";
     let extrinsic = Workplace::toy().with("data.extrinsic_prior.psi", delta);
-    extrinsic.assert_refused(1, &["data.extrinsic_prior.psi", "psi"]);
+    extrinsic.assert_refused(1, &["run.yaml", "data.inference_parameters", "psi", "zero spread"]);
 }
 
 /// Gives every sample the same value of a parameter.

@@ -75,33 +75,29 @@ const ON_ONE_RANK: &[Change] = &[
     (
         "data.domain_update",
         "{f_min: 10.0}",
-        &["data.domain_update", "[10, 128]", "[20, 128]", "waveform_dataset.hdf5"],
+        &["data.domain_update", "[10, 128]", "[20, 128]"],
     ),
     (
         "data.domain_update",
         "{f_max: 500.0}",
-        &["data.domain_update", "[20, 500]", "[20, 128]", "waveform_dataset.hdf5"],
+        &["data.domain_update", "[20, 500]", "[20, 128]"],
     ),
     (
         "data.domain_update",
         "{f_min: 25.1}",
-        &["data.domain_update", "25.1", "0.25", "waveform_dataset.hdf5"],
+        &["data.domain_update", "25.1", "0.25"],
     ),
     (
         "data.domain_update",
         "{delta_f: 0.5}",
-        &["data.domain_update.delta_f", "0.5", "0.25", "waveform_dataset.hdf5"],
+        &["data.domain_update.delta_f", "0.5", "0.25"],
     ),
     (
         "data.inference_parameters",
         "[chirp_mass, tilt_1]",
         &["data.inference_parameters", "tilt_1", "chirp_mass"],
     ),
-    (
-        "data.train_fraction",
-        "0.999999",
-        &["data.train_fraction", "240 samples"],
-    ),
+    ("data.train_fraction", "0.001", &["data.train_fraction", "240 samples"]),
     (
         "model.embedding_kwargs.svd.num_training_samples",
         "230",
@@ -137,7 +133,11 @@ const ON_TWO_RANKS: &[Change] = &[
 fn refused(changes: &[Change], ranks: usize) {
     for (key, yaml, parts) in changes {
         println!("{key} = {yaml}");
-        Workplace::toy().with(key, yaml).assert_refused(ranks, parts);
+        let told = Workplace::toy().with(key, yaml).assert_refused(ranks, parts);
+        // What is wrong with a data file is told with that file, everything else with the settings file.
+        if !parts.iter().any(|part| part.contains(".hdf5")) {
+            told.assert_error(&["run.yaml"]);
+        }
     }
 }
 
@@ -153,10 +153,22 @@ fn on_several_ranks_the_message_is_told_once() {
 
 #[test]
 fn more_svd_elements_than_the_dataset_has_are_refused() {
-    let parts = ["data.svd_size_update", "65", "64", "waveform_dataset.hdf5"];
+    let parts = ["data.svd_size_update", "65", "64"];
     Workplace::npe()
         .with("data.svd_size_update", "65")
         .assert_refused(1, &parts);
+}
+
+/// Found before the first epoch, not at its end.
+#[test]
+fn a_batch_too_small_for_batch_normalization_is_refused() {
+    // 225 training samples.
+    let workplace = Workplace::toy_with_batch_norm()
+        .with("data.train_fraction", "0.94")
+        .with("training.stage_1.batch_size", "32");
+    let parts = ["run.yaml", "training.stage_1.batch_size: found 32", "1 of the 225"];
+    workplace.assert_refused(1, &parts);
+    workplace.assert_refused(2, &parts);
 }
 
 /// Settings files that cannot be read, or are no settings.

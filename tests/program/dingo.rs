@@ -13,12 +13,12 @@ use tch::{Kind, Tensor};
 /// The python that `DINGO_PYTHON` names, at work on a checkpoint.
 fn dingo(checkpoint: &Path) -> Option<Command> {
     let Some(python) = std::env::var_os("DINGO_PYTHON").filter(|python| !python.is_empty()) else {
-        println!("SKIPPED: set DINGO_PYTHON to a python with dingo-gw==0.10.3 to check checkpoints with Dingo");
+        common::skipped("set DINGO_PYTHON to a python with dingo-gw==0.10.3 to check checkpoints with Dingo");
         return None;
     };
     let mut command = Command::new(python);
     command
-        .arg(crate::workplace::in_repository("tests/program/dingo.py"))
+        .arg(crate::workplace::in_repository("tests/program/check_with_dingo.py"))
         .arg(checkpoint);
     command.env("OMP_NUM_THREADS", "1");
     Some(command)
@@ -71,6 +71,9 @@ fn dingo_computes_the_same_with_our_checkpoints() {
 #[test]
 fn dingo_trains_on_from_our_checkpoints() {
     for workplace in [Workplace::toy(), Workplace::npe()] {
+        let Some(mut command) = dingo(&workplace.latest()) else {
+            return;
+        };
         let workplace = workplace.with("local.runtime_limits", "{max_epochs_per_run: 1}");
         workplace.run_to(STOPPED, 2);
         let folder = workplace.path("dingos");
@@ -78,9 +81,6 @@ fn dingo_trains_on_from_our_checkpoints() {
         let local = "{device: cpu, num_workers: 0, runtime_limits: {max_time_per_run: 3600, max_epochs_per_run: 9}, \
                      checkpoint_epochs: 9}";
         std::fs::write(folder.join("local_settings.yaml"), local).unwrap();
-        let Some(mut command) = dingo(&workplace.latest()) else {
-            return;
-        };
         command.arg("--resume").arg(&folder);
         let ended = common::run(command);
         ended.assert_status(0);

@@ -36,27 +36,24 @@ fn without_normalization() {
 
 #[test]
 fn with_synchronized_batch_normalization() {
-    same_on(&[2], || Workplace::npe().with("data.train_fraction", "0.3"));
+    same_on(&[2], Workplace::toy_with_batch_norm);
 }
 
 /// 225 samples in batches of 32: the last batch has one, and with three ranks two of them have none.
 #[test]
 fn with_a_last_batch_smaller_than_the_number_of_ranks() {
-    let toy = || {
-        Workplace::toy()
-            .with("data.train_fraction", "0.94")
+    let in_batches_of_32 = |workplace: Workplace| {
+        workplace
             .with("training.stage_0.batch_size", "32")
             .with("training.stage_1.batch_size", "32")
     };
-    same_on(&[4], toy);
-    let with_batch_norm = || {
-        // 226 samples: two in the last batch.
-        let workplace = toy().with("data.train_fraction", "0.9421");
-        workplace
-            .with("model.embedding_kwargs.batch_norm", "true")
-            .with("model.posterior_kwargs.base_transform_kwargs.batch_norm", "true")
-    };
-    same_on(&[4], with_batch_norm);
+    same_on(&[4], || {
+        in_batches_of_32(Workplace::toy()).with("data.train_fraction", "0.94")
+    });
+    // BatchNorm needs two samples: 226.
+    same_on(&[4], || {
+        in_batches_of_32(Workplace::toy_with_batch_norm()).with("data.train_fraction", "0.9421")
+    });
 }
 
 #[test]

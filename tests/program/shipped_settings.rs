@@ -43,9 +43,8 @@ fn the_example_for_production_is_understood() {
     settings.train.check_batch_sizes(8).unwrap();
 
     // On another machine, without its files.
-    let mut command = Workplace::of_file(&in_repository("settings/npe.yaml"))
-        .with("local.device", "cpu")
-        .command(1);
+    let workplace = Workplace::of_file(&in_repository("settings/npe.yaml")).with("local.device", "cpu");
+    let mut command = workplace.command(1);
     command.current_dir(std::env::temp_dir());
     common::run(command).assert_refused(&["training_data/waveform_dataset.hdf5", "No such file"]);
 }

@@ -61,6 +61,13 @@ impl Workplace {
         workplace
     }
 
+    /// Case `toy` with BatchNorm in all layers.
+    pub fn toy_with_batch_norm() -> Workplace {
+        Workplace::toy()
+            .with("model.embedding_kwargs.batch_norm", "true")
+            .with("model.posterior_kwargs.base_transform_kwargs.batch_norm", "true")
+    }
+
     /// The settings of any file, as they are.
     pub fn of_file(path: &Path) -> Workplace {
         let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -162,10 +169,11 @@ impl Workplace {
 
     /// Runs on bad input: status 2, one message with these parts, and no train dir.
     #[track_caller]
-    pub fn assert_refused(&self, ranks: usize, parts: &[&str]) {
+    pub fn assert_refused(&self, ranks: usize, parts: &[&str]) -> Ended {
         let ended = self.run(ranks);
         ended.assert_refused(parts);
         assert!(!self.train_dir().exists(), "a train dir was made: {:?}", self.files());
+        ended
     }
 }
 

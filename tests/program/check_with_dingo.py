@@ -1,8 +1,8 @@
 """What Dingo makes of a checkpoint.
 
-  dingo.py MODEL.pt                   opens it as data only, then with Dingo's own loader
-  dingo.py MODEL.pt --inputs NPZ      also prints the mean loss in evaluation mode on the arrays in_0, in_1, ...
-  dingo.py MODEL.pt --resume DIR      also lets dingo_train go on from it in DIR, which has a local_settings.yaml
+  check_with_dingo.py MODEL.pt                 opens it as data only, then with Dingo's own loader
+  check_with_dingo.py MODEL.pt --inputs NPZ    also prints the mean loss in evaluation mode on the arrays in_0, in_1, ...
+  check_with_dingo.py MODEL.pt --resume DIR    also lets dingo_train go on from it in DIR, which has a local_settings.yaml
 """
 
 import argparse
