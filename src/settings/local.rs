@@ -4,7 +4,6 @@ use super::keys;
 use super::section::{Origin, Section, NOT_NEGATIVE, POSITIVE};
 use super::{in_file, read_document, yaml, SettingsError, Value};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 #[derive(Debug, Clone)]
 pub struct LocalSettings {
@@ -30,8 +29,6 @@ pub struct LocalSettings {
     pub sync_batch_norm: bool,
     /// Steps in a row that may be skipped, because loss or gradient is not finite, before the run stops.
     pub max_skipped_steps: u64,
-    /// How long a rank waits for the others in a collective before it ends the job.
-    pub collective_timeout: Duration,
     /// Estimate the gradient noise scale while training.
     pub gradient_noise_scale: bool,
     /// PyTorch's precision of float32 matrix products, where given.
@@ -77,9 +74,6 @@ const DEFAULT_BUCKET_SIZE_MB: f64 = 25.0;
 
 /// A batch of bad luck ends sooner; a network that has diverged never recovers.
 const DEFAULT_MAX_SKIPPED_STEPS: u64 = 10;
-
-/// Seconds. Ranks of one step are never this far apart, unless one hangs.
-const DEFAULT_COLLECTIVE_TIMEOUT: f64 = 600.0;
 
 impl LocalSettings {
     /// Reads a `local` section that stands alone.
@@ -170,7 +164,6 @@ impl LocalSettings {
             bucket_size_mb: local.number_or("bucket_size_mb", DEFAULT_BUCKET_SIZE_MB, &POSITIVE)?,
             sync_batch_norm: local.flag_or("sync_batch_norm", true)?,
             max_skipped_steps: local.count_or("max_skipped_steps", DEFAULT_MAX_SKIPPED_STEPS, 1)?,
-            collective_timeout: read_collective_timeout(local)?,
             gradient_noise_scale: local.flag_or("gradient_noise_scale", false)?,
             float32_matmul_precision: read_matmul_precision(local)?,
             raw: Value::Null,
@@ -180,12 +173,6 @@ impl LocalSettings {
 
 fn read_device(local: &mut Section) -> Result<Device, SettingsError> {
     local.choice("device", &[("cpu", Ok(Device::Cpu)), ("cuda", Err("training on GPUs"))])
-}
-
-fn read_collective_timeout(local: &mut Section) -> Result<Duration, SettingsError> {
-    let seconds = local.number_or("collective_timeout", DEFAULT_COLLECTIVE_TIMEOUT, &POSITIVE)?;
-    // Longer than a clock can say is never.
-    Ok(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
 }
 
 fn read_matmul_precision(local: &mut Section) -> Result<Option<MatmulPrecision>, SettingsError> {
