@@ -1,9 +1,6 @@
 //! The embedding's SVD on the clean detector waveforms of the reference cases, on one rank and on two.
 
-use dingo_spmd::data::{
-    build_embedding_svd, AsdDataset, DetectorWaveforms, Pipeline, Share, SingleRank, SumOverRanks, SvdBasis,
-    WaveformDataset,
-};
+use dingo_spmd::data::{AsdDataset, Pipeline, Share, SingleRank, SumOverRanks, SvdBasis, WaveformDataset};
 use dingo_spmd::settings::{TrainSettings, Value};
 use std::path::Path;
 use std::sync::{Barrier, Mutex};
@@ -307,27 +304,23 @@ fn a_size_beyond_the_waveforms_is_refused() {
 }
 
 #[test]
-fn one_basis_per_detector_is_built_and_written() {
-    let random = || Tensor::randn([12, 30], (Kind::ComplexFloat, tch::Device::Cpu));
-    let (h1, l1) = (random(), random());
-    let share = |waveforms| Share {
-        waveforms,
+fn a_basis_is_written_with_the_bins_that_the_network_leaves_out() {
+    let waveforms = Tensor::randn([12, 30], (Kind::ComplexFloat, tch::Device::Cpu));
+    let share = Share {
+        waveforms: &waveforms,
         first: 0,
         total: 12,
     };
-    let detectors = [("H1", &h1), ("L1", &l1)].map(|(name, waveforms)| DetectorWaveforms {
-        name,
-        training: share(waveforms),
-        validation: share(waveforms),
-    });
+    let mut basis = SvdBasis::compute(share, 5, 12, 1, &SingleRank).unwrap();
+    basis.validate(share, &[], &SingleRank).unwrap();
+    assert_eq!(basis.network_rows(5).unwrap().size(), [25, 12]);
     let folder = tempfile::tempdir().unwrap();
-    let bases = build_embedding_svd(&detectors, &[], 5, 12, 1, &SingleRank, Some(folder.path())).unwrap();
-    for (v, name) in bases.iter().zip(["H1", "L1"]) {
-        assert_eq!(v.size(), [25, 12]);
-        let file = hdf5_metno::File::open(folder.path().join(format!("svd_{name}.hdf5"))).unwrap();
-        assert_eq!(file.dataset("V").unwrap().shape(), [30, 12]);
-    }
-    let nowhere = folder.path().join("missing");
-    let error = build_embedding_svd(&detectors, &[], 5, 12, 1, &SingleRank, Some(&nowhere)).unwrap_err();
+    let path = folder.path().join("svd_H1.hdf5");
+    basis.write(&path).unwrap();
+    let file = hdf5_metno::File::open(&path).unwrap();
+    assert_eq!(file.dataset("V").unwrap().shape(), [30, 12]);
+
+    let nowhere = folder.path().join("missing/svd_H1.hdf5");
+    let error = basis.write(&nowhere).unwrap_err();
     assert!(error.to_string().contains("missing/svd_H1.hdf5"), "{error}");
 }

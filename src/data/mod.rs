@@ -20,7 +20,7 @@ mod waveform_dataset;
 
 pub use asd_dataset::AsdDataset;
 pub use draws::{AsdDraws, Draws, Sampler};
-pub use embedding_svd::{build_embedding_svd, DetectorWaveforms, Share, SingleRank, SumOverRanks, SvdBasis};
+pub use embedding_svd::{Share, SingleRank, SumOverRanks, SvdBasis};
 pub use error::DataError;
 pub use loader::{share_of, EpochBatches, Loader, LoaderOptions};
 pub use local_copy::copy_to_node;

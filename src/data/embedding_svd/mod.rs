@@ -2,7 +2,7 @@
 //!
 //! Dingo's procedure (`build_svd_for_embedding_network`): an SVD of clean, whitened waveforms for each detector, tested
 //! on further waveforms, and written to `svd_H1.hdf5` and so on. Dingo makes it in one process. Here all ranks make it
-//! together, each with its share of the waveforms.
+//! together, each with its share of the waveforms; `train::seeding` makes these.
 
 mod distributed;
 mod mismatch;
@@ -10,7 +10,6 @@ mod mismatch;
 use super::hdf5_file::{innermost, write_table, Table};
 use super::DataError;
 use crate::spmd::World;
-use anyhow::Context;
 use distributed::{real_numbers, truncated_svd};
 use hdf5_metno::types::VarLenUnicode;
 use num_complex::Complex64;
@@ -186,40 +185,4 @@ impl SvdBasis {
             .write_scalar(&kind)?;
         file.close()
     }
-}
-
-/// A detector's name with this rank's shares of its waveforms.
-pub struct DetectorWaveforms<'a> {
-    pub name: &'a str,
-    pub training: Share<'a>,
-    pub validation: Share<'a>,
-}
-
-/// Dingo's procedure for all detectors: computes, tests and reports the bases, writes `svd_NAME.hdf5` into `folder` where
-/// one is given (on one rank), and returns what the network's first layer takes: V `[bins - min_index, size]` for each.
-pub fn build_embedding_svd(
-    detectors: &[DetectorWaveforms],
-    validation_parameters: &[(String, Vec<f64>)],
-    min_index: usize,
-    size: usize,
-    seed: u32,
-    sum: &dyn SumOverRanks,
-    folder: Option<&Path>,
-) -> anyhow::Result<Vec<Tensor>> {
-    log::info!("Generating SVD basis for ifo:");
-    let mut bases = Vec::new();
-    for detector in detectors {
-        let basis = SvdBasis::compute(detector.training, min_index, size, seed, sum);
-        bases.push(basis.with_context(|| format!("the embedding's SVD for detector {}", detector.name))?);
-        log::info!("...{} done.", detector.name);
-    }
-    log::info!("Testing SVD basis matrices.");
-    for (detector, basis) in detectors.iter().zip(&mut bases) {
-        basis.validate(detector.validation, validation_parameters, sum)?;
-        log::info!("...{}:\n{}", detector.name, basis.summary());
-        if let Some(folder) = folder {
-            basis.write(&folder.join(format!("svd_{}.hdf5", detector.name)))?;
-        }
-    }
-    bases.iter().map(|basis| Ok(basis.network_rows(min_index)?)).collect()
 }
