@@ -63,7 +63,8 @@ impl Conditioner for DenseResidualNet {
     fn forward(&self, inputs: &Tensor, context: Option<&Tensor>, mode: Mode) -> Result<Tensor, NnError> {
         let mut x = self.initial_layer.forward(inputs)?;
         for (block, resize) in self.blocks.iter().zip(&self.resize_layers) {
-            x = block.forward(&x, context, mode)?;
+            let gate = gate(block, context)?;
+            x = block.forward(&x, gate.as_ref(), mode)?;
             if let Some(layer) = resize {
                 x = layer.forward(&x)?;
             }
@@ -74,4 +75,10 @@ impl Conditioner for DenseResidualNet {
     fn hidden_features(&self) -> Option<usize> {
         self.hidden_features
     }
+}
+
+/// What gates a block's output; none without a context, or without a layer for it.
+pub(super) fn gate(block: &ResidualBlock, context: Option<&Tensor>) -> Result<Option<Tensor>, NnError> {
+    let layer_and_context = block.context_layer().zip(context);
+    layer_and_context.map(|(layer, context)| layer.forward(context)).transpose()
 }

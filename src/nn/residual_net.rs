@@ -1,5 +1,6 @@
 //! The conditioner network of nflows' coupling transforms (Durkan et al. 2019, arXiv:1906.04032).
 
+use super::dense_residual_net::gate;
 use super::{Conditioner, Linear, Mode, NnError, ResidualBlock, ResidualBlockConfig, Scope};
 use tch::Tensor;
 
@@ -46,7 +47,8 @@ impl Conditioner for ResidualNet {
             None => self.initial_layer.forward(inputs)?,
         };
         for block in &self.blocks {
-            x = block.forward(&x, context, mode)?;
+            let gate = gate(block, context)?;
+            x = block.forward(&x, gate.as_ref(), mode)?;
         }
         self.final_layer.forward(&x)
     }
