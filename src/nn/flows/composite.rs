@@ -1,6 +1,6 @@
 //! Transforms one after the other.
 
-use super::{Mode, NnError, Transform};
+use super::{Mode, NnError, Transform, Transformed};
 use tch::Tensor;
 
 /// The transforms in the order of the forward direction.
@@ -16,13 +16,13 @@ impl CompositeTransform {
 }
 
 impl Transform for CompositeTransform {
-    fn forward(&self, inputs: &Tensor, context: Option<&Tensor>, mode: Mode) -> Result<(Tensor, Tensor), NnError> {
+    fn forward(&self, inputs: &Tensor, context: Option<&Tensor>, mode: Mode) -> Result<Transformed, NnError> {
         cascade(inputs, self.transforms.iter(), |transform, x| {
             transform.forward(x, context, mode)
         })
     }
 
-    fn inverse(&self, inputs: &Tensor, context: Option<&Tensor>, mode: Mode) -> Result<(Tensor, Tensor), NnError> {
+    fn inverse(&self, inputs: &Tensor, context: Option<&Tensor>, mode: Mode) -> Result<Transformed, NnError> {
         cascade(inputs, self.transforms.iter().rev(), |transform, x| {
             transform.inverse(x, context, mode)
         })
@@ -33,14 +33,17 @@ impl Transform for CompositeTransform {
 fn cascade<'a>(
     inputs: &Tensor,
     transforms: impl Iterator<Item = &'a Box<dyn Transform>>,
-    apply: impl Fn(&dyn Transform, &Tensor) -> Result<(Tensor, Tensor), NnError>,
-) -> Result<(Tensor, Tensor), NnError> {
+    apply: impl Fn(&dyn Transform, &Tensor) -> Result<Transformed, NnError>,
+) -> Result<Transformed, NnError> {
     let mut outputs = inputs.shallow_clone();
-    let mut total = inputs.f_new_zeros(&inputs.size()[..1], (inputs.kind(), inputs.device()))?;
+    let mut total: Option<Tensor> = None;
     for transform in transforms {
         let (x, logabsdet) = apply(transform.as_ref(), &outputs)?;
         outputs = x;
-        total += logabsdet;
+        total = match (total, logabsdet) {
+            (Some(total), Some(more)) => Some(total + more),
+            (total, more) => total.or(more),
+        };
     }
     Ok((outputs, total))
 }

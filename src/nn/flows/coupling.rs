@@ -3,7 +3,7 @@
 use super::super::error::check_width;
 use super::{
     single_precision, Mode, NnError, PiecewiseRationalQuadraticCdf, RationalQuadraticSpline, SplineParameters,
-    Transform,
+    Transform, Transformed,
 };
 use crate::nn::{Conditioner, Scope};
 use tch::{Kind, Tensor};
@@ -112,7 +112,7 @@ impl PiecewiseRationalQuadraticCoupling {
 }
 
 impl Transform for PiecewiseRationalQuadraticCoupling {
-    fn forward(&self, inputs: &Tensor, context: Option<&Tensor>, mode: Mode) -> Result<(Tensor, Tensor), NnError> {
+    fn forward(&self, inputs: &Tensor, context: Option<&Tensor>, mode: Mode) -> Result<Transformed, NnError> {
         let (mut identity, transformed) = self.split(inputs)?;
         let parameters = self.spline_parameters(&identity, context, mode)?;
         let _single = single_precision(inputs)?;
@@ -120,17 +120,18 @@ impl Transform for PiecewiseRationalQuadraticCoupling {
         let mut logabsdet = logabsdet.sum_dim_intlist(1, false, None::<Kind>);
         if let Some(unconditional) = &self.unconditional_transform {
             let (outputs, more) = unconditional.forward(&identity, None, mode)?;
-            (identity, logabsdet) = (outputs, logabsdet + more);
+            identity = outputs;
+            logabsdet = more.map_or(logabsdet.shallow_clone(), |more| &logabsdet + more);
         }
-        Ok((self.merge(inputs, &identity, &transformed)?, logabsdet))
+        Ok((self.merge(inputs, &identity, &transformed)?, Some(logabsdet)))
     }
 
-    fn inverse(&self, inputs: &Tensor, context: Option<&Tensor>, mode: Mode) -> Result<(Tensor, Tensor), NnError> {
+    fn inverse(&self, inputs: &Tensor, context: Option<&Tensor>, mode: Mode) -> Result<Transformed, NnError> {
         let (mut identity, transformed) = self.split(inputs)?;
         let mut unconditional_logabsdet = None;
         if let Some(unconditional) = &self.unconditional_transform {
             let (outputs, logabsdet) = unconditional.inverse(&identity, None, mode)?;
-            (identity, unconditional_logabsdet) = (outputs, Some(logabsdet));
+            (identity, unconditional_logabsdet) = (outputs, logabsdet);
         }
         let parameters = self.spline_parameters(&identity, context, mode)?;
         let _single = single_precision(inputs)?;
@@ -139,6 +140,6 @@ impl Transform for PiecewiseRationalQuadraticCoupling {
         if let Some(more) = unconditional_logabsdet {
             logabsdet += more;
         }
-        Ok((self.merge(inputs, &identity, &transformed)?, logabsdet))
+        Ok((self.merge(inputs, &identity, &transformed)?, Some(logabsdet)))
     }
 }

@@ -1,7 +1,7 @@
 //! A distribution made from a simple one by an invertible transform.
 
 use super::super::error::check_width;
-use super::{Mode, NnError, StandardNormal, Transform};
+use super::{Mode, NnError, StandardNormal, Transform, Transformed};
 use tch::Tensor;
 
 /// The density q(θ | c) = N(f(θ, c)) |det ∂f/∂θ| with the transform f to the standard normal.
@@ -37,12 +37,12 @@ impl Flow {
                 actual,
             });
         }
-        self.transform.forward(theta, Some(context), mode)
+        with_logabsdet(theta, self.transform.forward(theta, Some(context), mode)?)
     }
 
     /// θ for noise of the base distribution: the inverse of [`to_noise`](Self::to_noise) in evaluation mode.
     pub fn from_noise(&self, noise: &Tensor, context: &Tensor) -> Result<(Tensor, Tensor), NnError> {
-        self.transform.inverse(noise, Some(context), Mode::Eval)
+        with_logabsdet(noise, self.transform.inverse(noise, Some(context), Mode::Eval)?)
     }
 
     /// Draws `num_samples` for each row of `context`, `[batch, context_features]`: the samples,
@@ -59,4 +59,13 @@ impl Flow {
             log_prob.f_view([batch, num_samples])?,
         ))
     }
+}
+
+/// A transform that keeps volumes says so with none.
+fn with_logabsdet(inputs: &Tensor, (outputs, logabsdet): Transformed) -> Result<(Tensor, Tensor), NnError> {
+    let logabsdet = match logabsdet {
+        Some(logabsdet) => logabsdet,
+        None => inputs.f_new_zeros(&inputs.size()[..1], (inputs.kind(), inputs.device()))?,
+    };
+    Ok((outputs, logabsdet))
 }

@@ -2,7 +2,7 @@
 //! permutation left to a transform of its own).
 
 use super::super::error::check_width;
-use super::{single_precision, Mode, NnError, Transform};
+use super::{single_precision, Mode, NnError, Transform, Transformed};
 use crate::nn::{Init, Scope};
 use tch::{Device, Kind, Tensor};
 
@@ -66,16 +66,16 @@ fn positions(n: usize, wanted: impl Fn(usize, usize) -> bool, device: Device) ->
 }
 
 impl Transform for LuLinear {
-    fn forward(&self, inputs: &Tensor, _context: Option<&Tensor>, _mode: Mode) -> Result<(Tensor, Tensor), NnError> {
+    fn forward(&self, inputs: &Tensor, _context: Option<&Tensor>, _mode: Mode) -> Result<Transformed, NnError> {
         check_width("LULinear", inputs, self.features)?;
         let _single = single_precision(inputs)?;
         let (lower, upper, diagonal) = self.factors();
         let outputs = inputs.linear(&upper, None::<Tensor>).linear(&lower, Some(&self.bias));
         let logabsdet = diagonal.log().sum(None::<Kind>).expand(&inputs.size()[..1], false);
-        Ok((outputs, logabsdet))
+        Ok((outputs, Some(logabsdet)))
     }
 
-    fn inverse(&self, inputs: &Tensor, _context: Option<&Tensor>, _mode: Mode) -> Result<(Tensor, Tensor), NnError> {
+    fn inverse(&self, inputs: &Tensor, _context: Option<&Tensor>, _mode: Mode) -> Result<Transformed, NnError> {
         check_width("LULinear", inputs, self.features)?;
         let (lower, upper, diagonal) = self.factors();
         // Columns are samples: L U X = (Y - b)ᵀ.
@@ -86,6 +86,6 @@ impl Transform for LuLinear {
             .sum(None::<Kind>)
             .neg()
             .expand(&inputs.size()[..1], false);
-        Ok((outputs, logabsdet))
+        Ok((outputs, Some(logabsdet)))
     }
 }

@@ -1,7 +1,7 @@
 //! A spline per feature that depends on nothing: nflows' `PiecewiseRationalQuadraticCDF`.
 
 use super::super::error::check_width;
-use super::{Mode, NnError, RationalQuadraticSpline, SplineParameters, Transform};
+use super::{Mode, NnError, RationalQuadraticSpline, SplineParameters, Transform, Transformed};
 use crate::nn::{Init, Scope};
 use tch::{Kind, Tensor};
 
@@ -40,13 +40,13 @@ impl PiecewiseRationalQuadraticCdf {
 }
 
 impl Transform for PiecewiseRationalQuadraticCdf {
-    fn forward(&self, inputs: &Tensor, _context: Option<&Tensor>, _mode: Mode) -> Result<(Tensor, Tensor), NnError> {
+    fn forward(&self, inputs: &Tensor, _context: Option<&Tensor>, _mode: Mode) -> Result<Transformed, NnError> {
         let (outputs, logabsdet) = self.spline.forward(inputs, &self.parameters(inputs)?);
-        Ok((outputs, logabsdet.sum_dim_intlist(1, false, None::<Kind>)))
+        Ok((outputs, Some(logabsdet.sum_dim_intlist(1, false, None::<Kind>))))
     }
 
-    fn inverse(&self, inputs: &Tensor, _context: Option<&Tensor>, _mode: Mode) -> Result<(Tensor, Tensor), NnError> {
+    fn inverse(&self, inputs: &Tensor, _context: Option<&Tensor>, _mode: Mode) -> Result<Transformed, NnError> {
         let (outputs, logabsdet) = self.spline.inverse(inputs, &self.parameters(inputs)?);
-        Ok((outputs, logabsdet.sum_dim_intlist(1, false, None::<Kind>)))
+        Ok((outputs, Some(logabsdet.sum_dim_intlist(1, false, None::<Kind>))))
     }
 }
