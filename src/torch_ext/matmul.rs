@@ -116,9 +116,20 @@ fn product_by(
     out: &mut Tensor,
     adds: bool,
 ) -> Result<(), TorchExtError> {
-    let (library, beta) = (library.map_or(-1, |library| library as c_int), f32::from(u8::from(adds)));
+    let (library, beta) = (
+        library.map_or(-1, |library| library as c_int),
+        f32::from(u8::from(adds)),
+    );
     // SAFETY: the tensors live through the call; shapes are checked there.
-    unsafe { check(dingo_matmul_product(library, a.as_ptr(), b.as_ptr(), out.as_ptr(), beta)) }
+    unsafe {
+        check(dingo_matmul_product(
+            library,
+            a.as_ptr(),
+            b.as_ptr(),
+            out.as_ptr(),
+            beta,
+        ))
+    }
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ mod error;
 mod float_precision;
 mod fused_adam;
 mod gradient;
+mod linear;
 mod matmul;
 mod op_counter;
 pub mod random;
@@ -18,10 +19,11 @@ pub use autocast::Autocast;
 pub use error::TorchExtError;
 pub use float_precision::{float32_matmul_precision, set_float32_matmul_precision};
 pub use fused_adam::{fused_adam, AdamOptions, AdamTensors};
+pub use gradient::{clear_grad, set_grad, set_post_accumulate_grad_hook, HookHandle};
+pub use linear::{linear, linear_group, InputColumns, LinearLayer};
 pub use matmul::{
     choose_matrix_library, chosen_matrix_library, measure_matrix_libraries, product, MatrixLibrary, MatrixSpeed,
 };
-pub use gradient::{clear_grad, set_grad, set_post_accumulate_grad_hook, HookHandle};
 pub use op_counter::OpCounter;
 pub use sync_batch_norm::{sync_batch_norm, BatchNormTensors, RankStatistics};
 pub use unscale::unscale_and_check;
