@@ -6,6 +6,8 @@ mod float_precision;
 mod fused_adam;
 mod gradient;
 mod linear;
+mod log_density;
+mod lu_linear;
 mod matmul;
 mod op_counter;
 pub mod random;
@@ -21,6 +23,8 @@ pub use float_precision::{float32_matmul_precision, set_float32_matmul_precision
 pub use fused_adam::{fused_adam, AdamOptions, AdamTensors};
 pub use gradient::{clear_grad, set_grad, set_post_accumulate_grad_hook, HookHandle};
 pub use linear::{linear, linear_group, InputColumns, LinearLayer};
+pub use log_density::log_density;
+pub use lu_linear::{lu_linear, lu_linear_takes, LuParameters};
 pub use matmul::{
     choose_matrix_library, chosen_matrix_library, measure_matrix_libraries, product, MatrixLibrary, MatrixSpeed,
 };
