@@ -8,6 +8,8 @@ mod neural_spline_flow;
 mod permutation;
 mod rational_quadratic_cdf;
 mod rational_quadratic_spline;
+#[cfg(test)]
+mod spline_tests;
 mod standard_normal;
 #[cfg(test)]
 mod tests;
