@@ -80,5 +80,7 @@ impl Conditioner for DenseResidualNet {
 /// What gates a block's output; none without a context, or without a layer for it.
 pub(super) fn gate(block: &ResidualBlock, context: Option<&Tensor>) -> Result<Option<Tensor>, NnError> {
     let layer_and_context = block.context_layer().zip(context);
-    layer_and_context.map(|(layer, context)| layer.forward(context)).transpose()
+    layer_and_context
+        .map(|(layer, context)| layer.forward(context))
+        .transpose()
 }
