@@ -170,8 +170,17 @@ pub fn batch_norm_with_skip(
     tensors: BatchNormTensors,
     options: BatchNormOptions,
 ) -> Result<(Tensor, Tensor), TorchExtError> {
+    with_skip_at(Level::detected(), input, tensors, options)
+}
+
+fn with_skip_at(
+    level: Level,
+    input: &Tensor,
+    tensors: BatchNormTensors,
+    options: BatchNormOptions,
+) -> Result<(Tensor, Tensor), TorchExtError> {
     let (mut output, mut skip) = (std::ptr::null_mut(), std::ptr::null_mut());
-    let layer = raw_batch_norm(tensors, options, Level::detected());
+    let layer = raw_batch_norm(tensors, options, level);
     // SAFETY: as in `batch_norm`.
     unsafe {
         check(dingo_batch_norm(input.as_ptr(), &layer, &mut output, &mut skip))?;
@@ -220,3 +229,7 @@ fn raw_batch_norm(tensors: BatchNormTensors, options: BatchNormOptions, level: L
         ranks: RankCallbacks::new(ranks),
     }
 }
+
+#[cfg(test)]
+#[path = "batch_norm_tests.rs"]
+mod tests;
