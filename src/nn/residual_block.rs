@@ -1,8 +1,9 @@
 //! The residual block of nflows and of Dingo, which differ in the choice of normalizations only. Pre-activation residual
 //! blocks: He et al. 2016, arXiv:1603.05027; gated linear units: Dauphin et al. 2017, arXiv:1612.08083.
 
-use super::{activate, Dropout, Init, Linear, Mode, NnError, NormLayer, Scope};
+use super::{Dropout, Init, Linear, Mode, NnError, NormLayer, Scope};
 use crate::settings::{Activation, Norm};
+use crate::torch_ext::gated_residual;
 use tch::Tensor;
 
 /// What all blocks of a network share.
@@ -60,14 +61,13 @@ impl ResidualBlock {
 
     /// `[batch, features]` to the same. `gate` is what the context layer gave, `[batch, features]`; its rows may lie apart.
     pub fn forward(&self, input: &Tensor, gate: Option<&Tensor>, mode: Mode) -> Result<Tensor, NnError> {
-        let x = self.norm_layers[0].forward(input, mode)?;
-        let x = self.linear_layers[0].forward(&activate(self.activation, &x))?;
-        let x = self.norm_layers[1].forward(&x, mode)?;
-        let x = self.dropout.forward(&activate(self.activation, &x), mode)?;
-        let mut x = self.linear_layers[1].forward(&x)?;
-        if let Some(gate) = gate {
-            x = Tensor::f_cat(&[&x, gate], 1)?.glu(1);
-        }
-        Ok(input + x)
+        let (x, skip) = self.norm_layers[0].forward_with_skip(input, self.activation, mode)?;
+        let x = self.linear_layers[0].forward(&x)?;
+        let x = self.norm_layers[1].forward(&x, self.activation, mode)?;
+        let x = self.linear_layers[1].forward(&self.dropout.forward(&x, mode)?)?;
+        Ok(match gate {
+            Some(gate) => gated_residual(&skip, &x, gate)?,
+            None => skip + x,
+        })
     }
 }

@@ -1,6 +1,5 @@
-// y = W x' + b with W = L U and x' the features of x in another order, and log |det W|, as one autograd function. The
-// matrices are as small as the number of parameters that a posterior has, so that they are made anew where they are
-// needed, in double precision.
+// y = W x + b with W = L U, and log |det W|, as one autograd function. The matrices are as small as the number of
+// parameters that a posterior has, so that they are made anew where they are needed, in double precision.
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/Parallel.h>
@@ -85,46 +84,44 @@ struct Factors {
   }
 };
 
-// outputs[row, place[i]] += sum over j of inputs[row, order[j]] matrix[j, i]; `start` is added to each row.
-void multiply(const float* inputs, int64_t rows, int64_t n, const std::vector<int64_t>& order,
-              const std::vector<float>& matrix, const std::vector<float>& start, const std::vector<int64_t>& place,
-              float* outputs) {
+// outputs[row, i] = start[i] + sum over j of inputs[row, j] matrix[j, i]; `matrix` and `start` are padded.
+void multiply(const float* inputs, int64_t rows, int64_t n, const std::vector<float>& matrix,
+              const std::vector<float>& start, float* outputs) {
   const int64_t width = padded(n);
   at::parallel_for(0, rows, std::max<int64_t>(1, 65536 / (n * width)), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      const float* x = inputs + row * n;
       for (int64_t tile = 0; tile < width; tile += kTile) {
         float sum[kTile];
         std::copy_n(start.data() + tile, kTile, sum);
         for (int64_t j = 0; j < n; ++j) {
-          const float factor = x[order[j]];
+          const float factor = inputs[row * n + j];
           const float* entries = matrix.data() + j * width + tile;
           for (int64_t i = 0; i < kTile; ++i) sum[i] += factor * entries[i];
         }
-        for (int64_t i = tile; i < std::min(n, tile + kTile); ++i) outputs[row * n + place[i]] += sum[i - tile];
+        std::copy_n(sum, std::min(n - tile, kTile), outputs + row * n + tile);
       }
     }
   });
 }
 
-// The sum over rows of dyᵀ x', and that of dy: what the gradients of W and b are.
+// The sum over rows of dyᵀ x, and that of dy: what the gradients of W and b are.
 struct OuterSums {
   Square products;
   std::vector<double> sums;
 };
 
-OuterSums outer_sums(const float* dy, const float* x, int64_t rows, int64_t n, const std::vector<int64_t>& order) {
+OuterSums outer_sums(const float* dy, const float* x, int64_t rows, int64_t n) {
   const int64_t width = padded(n), chunks = (rows + kChunk - 1) / kChunk, size = (n + 1) * width;
   // Of each chunk, the products row by row, then the sums; added up in their order afterwards.
   std::vector<float> partial(chunks * size);
   at::parallel_for(0, chunks, 8, [&](int64_t begin, int64_t end) {
-    std::vector<float> ordered(width);
+    std::vector<float> input(width);
     for (int64_t row = begin * kChunk; row < std::min(rows, end * kChunk); ++row) {
       float* into = partial.data() + row / kChunk * size;
-      for (int64_t j = 0; j < n; ++j) ordered[j] = x[row * n + order[j]];
+      std::copy_n(x + row * n, n, input.data());
       for (int64_t i = 0; i < n; ++i) {
         const float factor = dy[row * n + i];
-        for (int64_t j = 0; j < width; ++j) into[i * width + j] += factor * ordered[j];
+        for (int64_t j = 0; j < width; ++j) into[i * width + j] += factor * input[j];
         into[n * width + i] += factor;
       }
     }
@@ -146,12 +143,6 @@ Tensor zeros(at::IntArrayRef shape) {
   return tensor;
 }
 
-std::vector<int64_t> identity(int64_t n) {
-  std::vector<int64_t> order(n);
-  for (int64_t i = 0; i < n; ++i) order[i] = i;
-  return order;
-}
-
 // Adds the numbers that `value(i)` gives to a parameter's gradient.
 template <typename Value>
 Tensor gradient_of(const Tensor& parameter, bool needed, Value&& value) {
@@ -169,23 +160,21 @@ Tensor gradient_of(const Tensor& parameter, bool needed, Value&& value) {
 class LuLinear final : public torch::autograd::Function<LuLinear> {
  public:
   static variable_list forward(AutogradContext* ctx, const Tensor& input, const Tensor& bias, const Tensor& lower,
-                               const Tensor& upper, const Tensor& diagonal, const std::vector<int64_t>& order,
-                               double eps) {
+                               const Tensor& upper, const Tensor& diagonal, double eps) {
     const Tensor x = input.contiguous();
     const int64_t n = bias.size(0);
     const Factors factors(n, lower, upper, diagonal, eps);
     std::vector<float> start(padded(n));
     std::copy_n(bias.const_data_ptr<float>(), n, start.data());
-    const Tensor y = zeros(x.sizes());
-    multiply(x.const_data_ptr<float>(), x.size(0), n, order, factors.lower.times(factors.upper).t().rounded(), start,
-             identity(n), y.mutable_data_ptr<float>());
+    const Tensor y = at::detail::empty_cpu(x.sizes(), at::TensorOptions(at::kFloat));
+    multiply(x.const_data_ptr<float>(), x.size(0), n, factors.lower.times(factors.upper).t().rounded(), start,
+             y.mutable_data_ptr<float>());
     double log_determinant = 0;
     for (int64_t i = 0; i < n; ++i) log_determinant += std::log(factors.upper(i, i));
     const Tensor logabsdet = at::detail::empty_cpu({}, at::TensorOptions(at::kFloat));
     *logabsdet.mutable_data_ptr<float>() = static_cast<float>(log_determinant);
 
     ctx->save_for_backward({x, bias, lower, upper, diagonal});
-    ctx->saved_data["order"] = order;
     ctx->saved_data["eps"] = eps;
     ctx->set_materialize_grads(false);
     return {y, logabsdet};
@@ -195,19 +184,18 @@ class LuLinear final : public torch::autograd::Function<LuLinear> {
     TORCH_CHECK(!at::GradMode::is_enabled(), "LU linear transforms have first derivatives only");
     const auto saved = ctx->get_saved_variables();
     const Tensor &x = saved[0], &bias = saved[1], &lower = saved[2], &upper = saved[3], &diagonal = saved[4];
-    const std::vector<int64_t> order = ctx->saved_data["order"].toIntVector();
     const int64_t n = bias.size(0), rows = x.size(0);
     const Factors factors(n, lower, upper, diagonal, ctx->saved_data["eps"].toDouble());
     const Tensor dy = grad_outputs[0].defined() ? grad_outputs[0].contiguous() : zeros(x.sizes());
     const double d_logabsdet = grad_outputs[1].defined() ? *grad_outputs[1].const_data_ptr<float>() : 0;
 
-    variable_list gradients(7);
+    variable_list gradients(6);
     if (ctx->needs_input_grad(0)) {
-      gradients[0] = zeros(x.sizes());
-      multiply(dy.const_data_ptr<float>(), rows, n, identity(n), factors.lower.times(factors.upper).rounded(),
-               std::vector<float>(padded(n)), order, gradients[0].mutable_data_ptr<float>());
+      gradients[0] = at::detail::empty_cpu(x.sizes(), at::TensorOptions(at::kFloat));
+      multiply(dy.const_data_ptr<float>(), rows, n, factors.lower.times(factors.upper).rounded(),
+               std::vector<float>(padded(n)), gradients[0].mutable_data_ptr<float>());
     }
-    const OuterSums sums = outer_sums(dy.const_data_ptr<float>(), x.const_data_ptr<float>(), rows, n, order);
+    const OuterSums sums = outer_sums(dy.const_data_ptr<float>(), x.const_data_ptr<float>(), rows, n);
     const Square d_lower = sums.products.times(factors.upper.t()), d_upper = factors.lower.t().times(sums.products);
     std::vector<double> below, above;
     for (int64_t i = 0; i < n; ++i) {
@@ -227,10 +215,9 @@ class LuLinear final : public torch::autograd::Function<LuLinear> {
 
 }  // namespace
 
-// `order` (int64, [features]) may be null: x' is x then.
 extern "C" char* dingo_lu_linear(const Tensor* input, const Tensor* bias, const Tensor* lower_entries,
-                                 const Tensor* upper_entries, const Tensor* diagonal, const Tensor* order, double eps,
-                                 Tensor** output, Tensor** logabsdet) {
+                                 const Tensor* upper_entries, const Tensor* diagonal, double eps, Tensor** output,
+                                 Tensor** logabsdet) {
   return dingo::guard([&] {
     for (const Tensor* tensor : {input, bias, lower_entries, upper_entries, diagonal}) {
       TORCH_CHECK(tensor->scalar_type() == at::kFloat && tensor->device().is_cpu(),
@@ -243,18 +230,8 @@ extern "C" char* dingo_lu_linear(const Tensor* input, const Tensor* bias, const 
                     bias->is_contiguous() && diagonal->is_contiguous() && lower_entries->is_contiguous() &&
                     upper_entries->is_contiguous(),
                 "an LU linear transform of ", n, " features does not fit an input of shape ", input->sizes());
-    std::vector<int64_t> places = identity(n);
-    if (order != nullptr) {
-      TORCH_CHECK(order->scalar_type() == at::kLong && order->device().is_cpu() && order->is_contiguous() &&
-                      order->numel() == n,
-                  "an order of ", n, " features is needed, found ", order->sizes());
-      std::copy_n(order->const_data_ptr<int64_t>(), n, places.data());
-      for (const int64_t place : places) {
-        TORCH_CHECK(place >= 0 && place < n, "a permutation of ", n, " features cannot have the index ", place);
-      }
-    }
     const variable_list results =
-        LuLinear::apply(*input, *bias, *lower_entries, *upper_entries, *diagonal, places, eps);
+        LuLinear::apply(*input, *bias, *lower_entries, *upper_entries, *diagonal, eps);
     *output = new Tensor(results[0]);
     *logabsdet = new Tensor(results[1]);
   });

@@ -12,7 +12,6 @@ extern "C" {
         lower_entries: *const C_tensor,
         upper_entries: *const C_tensor,
         diagonal: *const C_tensor,
-        order: *const C_tensor,
         eps: f64,
         output: *mut *mut C_tensor,
         logabsdet: *mut *mut C_tensor,
@@ -38,19 +37,13 @@ pub fn lu_linear_takes(input: &Tensor) -> bool {
     input.device() == Device::Cpu && input.kind() == Kind::Float
 }
 
-/// y = L U x' + b, `[batch, n]`, where x'ᵢ is feature `order[i]` of `input` (`[batch, n]`; without an order x' is the input),
-/// and log |det L U|, which is one number for all samples: `[]`.
+/// y = L U x + b, `[batch, n]` to `[batch, n]`, and log |det L U|, which is one number for all samples: `[]`.
 ///
 /// # Errors
-/// Shapes that do not fit, other tensors than of single precision on the host, an order that points nowhere.
-pub fn lu_linear(
-    input: &Tensor,
-    parameters: LuParameters,
-    order: Option<&Tensor>,
-) -> Result<(Tensor, Tensor), TorchExtError> {
+/// Shapes that do not fit, other tensors than of single precision on the host.
+pub fn lu_linear(input: &Tensor, parameters: LuParameters) -> Result<(Tensor, Tensor), TorchExtError> {
     let (mut output, mut logabsdet) = (std::ptr::null_mut(), std::ptr::null_mut());
-    // SAFETY: all tensors live through the call, null stands for an absent one, and on success both results are new handles
-    // that are ours.
+    // SAFETY: all tensors live through the call, and on success both results are new handles that are ours.
     unsafe {
         check(dingo_lu_linear(
             input.as_ptr(),
@@ -58,7 +51,6 @@ pub fn lu_linear(
             parameters.lower_entries.as_ptr(),
             parameters.upper_entries.as_ptr(),
             parameters.unconstrained_upper_diag.as_ptr(),
-            order.map_or(std::ptr::null(), Tensor::as_ptr),
             parameters.eps,
             &mut output,
             &mut logabsdet,

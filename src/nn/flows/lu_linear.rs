@@ -4,6 +4,7 @@
 use super::super::error::check_width;
 use super::{single_precision, Mode, NnError, Transform, Transformed};
 use crate::nn::{Init, Scope};
+use crate::torch_ext::{lu_linear, lu_linear_takes, LuParameters};
 use tch::{Device, Kind, Tensor};
 
 /// Added to the diagonal of U, which stays positive and away from zero.
@@ -65,13 +66,33 @@ fn positions(n: usize, wanted: impl Fn(usize, usize) -> bool, device: Device) ->
     Ok(Tensor::f_from_slice(&places)?.f_to_device(device)?)
 }
 
-impl Transform for LuLinear {
-    fn forward(&self, inputs: &Tensor, _context: Option<&Tensor>, _mode: Mode) -> Result<Transformed, NnError> {
-        check_width("LULinear", inputs, self.features)?;
+impl LuLinear {
+    fn parameters(&self) -> LuParameters<'_> {
+        LuParameters {
+            bias: &self.bias,
+            lower_entries: &self.lower_entries,
+            upper_entries: &self.upper_entries,
+            unconstrained_upper_diag: &self.unconstrained_upper_diag,
+            eps: EPS,
+        }
+    }
+
+    /// By libtorch's operations, for other devices and kinds.
+    fn forward_plainly(&self, inputs: &Tensor) -> Result<(Tensor, Tensor), NnError> {
         let _single = single_precision(inputs)?;
         let (lower, upper, diagonal) = self.factors();
         let outputs = inputs.linear(&upper, None::<Tensor>).linear(&lower, Some(&self.bias));
-        let logabsdet = diagonal.log().sum(None::<Kind>).expand(&inputs.size()[..1], false);
+        Ok((outputs, diagonal.log().sum(None::<Kind>)))
+    }
+}
+
+impl Transform for LuLinear {
+    fn forward(&self, inputs: &Tensor, _context: Option<&Tensor>, _mode: Mode) -> Result<Transformed, NnError> {
+        check_width("LULinear", inputs, self.features)?;
+        let (outputs, logabsdet) = match lu_linear_takes(inputs) {
+            true => lu_linear(inputs, self.parameters())?,
+            false => self.forward_plainly(inputs)?,
+        };
         Ok((outputs, Some(logabsdet)))
     }
 
@@ -81,11 +102,6 @@ impl Transform for LuLinear {
         // Columns are samples: L U X = (Y - b)ᵀ.
         let outputs = lower.f_linalg_solve_triangular(&(inputs - &self.bias).tr(), false, true, true)?;
         let outputs = upper.f_linalg_solve_triangular(&outputs, true, true, false)?.tr();
-        let logabsdet = diagonal
-            .log()
-            .sum(None::<Kind>)
-            .neg()
-            .expand(&inputs.size()[..1], false);
-        Ok((outputs, Some(logabsdet)))
+        Ok((outputs, Some(diagonal.log().sum(None::<Kind>).neg())))
     }
 }

@@ -1,0 +1,70 @@
+// The activation functions of the networks and their derivatives, with PyTorch's default constants.
+#pragma once
+
+#include <cstdint>
+
+#include "element.h"
+#include "portable.h"
+#include "vector_math.h"
+
+namespace dingo {
+
+// The numbers are those of activation.rs.
+enum class Activation : int32_t { None = 0, Elu = 1, Relu = 2, LeakyRelu = 3, Gelu = 4 };
+
+constexpr double kLeakyReluSlope = 0.01;
+
+template <Activation activation, typename Number>
+DINGO_INLINE Number activate(Number z) {
+  if constexpr (activation == Activation::Elu) {
+    const Number below = exponential_minus_one_below_zero(z > Number(0) ? Number(0) : z);
+    return z > Number(0) ? z : below;
+  } else if constexpr (activation == Activation::Relu) {
+    return z < Number(0) ? Number(0) : z;
+  } else if constexpr (activation == Activation::LeakyRelu) {
+    return z > Number(0) ? z : z * Number(kLeakyReluSlope);
+  } else if constexpr (activation == Activation::Gelu) {
+    return z * (Number(0.5) + Number(0.5) * error_function(z * Number(0.70710678118654752440)));
+  } else {
+    return z;
+  }
+}
+
+// Whether the derivative is found from the output, as it was stored, or else from the input. In bfloat16 the output of
+// elu has lost the digits of exp(z) = elu(z) + 1.
+template <Activation activation, typename Stored>
+constexpr bool slope_from_output() {
+  return activation != Activation::Gelu &&
+         (activation != Activation::Elu || sizeof(Stored) == sizeof(Number<Stored>));
+}
+
+// The derivative; `value` is the output or the input, as `slope_from_output` has it.
+template <Activation activation, typename Stored>
+DINGO_INLINE Number<Stored> slope(Number<Stored> value) {
+  using N = Number<Stored>;
+  if constexpr (activation == Activation::Elu) {
+    const N below = slope_from_output<activation, Stored>() ? value + N(1) : exponential(value);
+    return value > N(0) ? N(1) : below;
+  } else if constexpr (activation == Activation::Relu) {
+    return value > N(0) ? N(1) : N(0);
+  } else if constexpr (activation == Activation::LeakyRelu) {
+    return value > N(0) ? N(1) : N(kLeakyReluSlope);
+  } else if constexpr (activation == Activation::Gelu) {
+    const N cumulative = N(0.5) + N(0.5) * error_function(value * N(0.70710678118654752440));
+    return cumulative + value * (N(0.39894228040143267794) * exponential(N(-0.5) * value * value));
+  } else {
+    return N(1);
+  }
+}
+
+}  // namespace dingo
+
+// Calls `function<activation, ...>(...)` for the activation known at run time only.
+#define DINGO_WITH_ACTIVATION(activation, Stored, function, ...)                                               \
+  switch (activation) {                                                                                        \
+    case ::dingo::Activation::None: function<::dingo::Activation::None, Stored>(__VA_ARGS__); break;           \
+    case ::dingo::Activation::Elu: function<::dingo::Activation::Elu, Stored>(__VA_ARGS__); break;             \
+    case ::dingo::Activation::Relu: function<::dingo::Activation::Relu, Stored>(__VA_ARGS__); break;           \
+    case ::dingo::Activation::LeakyRelu: function<::dingo::Activation::LeakyRelu, Stored>(__VA_ARGS__); break; \
+    case ::dingo::Activation::Gelu: function<::dingo::Activation::Gelu, Stored>(__VA_ARGS__); break;           \
+  }
