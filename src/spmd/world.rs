@@ -108,7 +108,7 @@ impl World {
     }
 
     /// The collectives and bytes of this rank so far, of every kind.
-    pub fn traffic(&self) -> &Traffic {
+    pub fn traffic(&self) -> &Arc<Traffic> {
         &self.traffic
     }
 
