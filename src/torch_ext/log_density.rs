@@ -52,7 +52,9 @@ fn by_plain_operations(terms: &[&Tensor], noise: Option<&Tensor>, batch: i64) ->
         sum = Some(sum.map_or_else(|| term.shallow_clone(), |sum| sum + term));
     }
     match sum {
-        Some(sum) => sum.f_expand([batch], false).map_err(|error| TorchExtError(error.to_string())),
+        Some(sum) => sum
+            .f_expand([batch], false)
+            .map_err(|error| TorchExtError(error.to_string())),
         None => Err(TorchExtError("a sum of no terms".into())),
     }
 }
@@ -70,9 +72,8 @@ mod tests {
         let (terms, leaves) = ([&a, &b, &c], [&noise, &a, &b, &c]);
         for noise in [Some(&noise), None] {
             let wanted = if noise.is_some() { &leaves[..] } else { &leaves[1..] };
-            let gradients = |sum: &Tensor| {
-                Tensor::run_backward(&[(sum * sum.sin()).sum(Kind::Float)], wanted, false, false)
-            };
+            let gradients =
+                |sum: &Tensor| Tensor::run_backward(&[(sum * sum.sin()).sum(Kind::Float)], wanted, false, false);
             let ours = log_density(&terms, noise, 7).unwrap();
             let theirs = by_plain_operations(&terms, noise, 7).unwrap();
             assert_eq!(ours.size(), [7]);
@@ -84,6 +85,9 @@ mod tests {
         assert_eq!(log_density(&[&b], None, 4).unwrap().size(), [4]);
         assert!(log_density(&[&a], None, 6).is_err());
         assert!(log_density(&[&a], Some(&noise), 6).is_err());
-        assert_eq!(log_density(&[&b.to_kind(Kind::Double)], None, 4).unwrap().kind(), Kind::Double);
+        assert_eq!(
+            log_density(&[&b.to_kind(Kind::Double)], None, 4).unwrap().kind(),
+            Kind::Double
+        );
     }
 }

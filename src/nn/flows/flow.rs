@@ -2,7 +2,6 @@
 
 use super::super::error::check_width;
 use super::{Mode, NnError, StandardNormal, Transform, Transformed};
-use crate::torch_ext::log_density;
 use tch::Tensor;
 
 /// The density q(θ | c) = N(f(θ, c)) |det ∂f/∂θ| with the transform f to the standard normal.
@@ -24,7 +23,7 @@ impl Flow {
     pub fn log_prob(&self, theta: &Tensor, context: &Tensor, mode: Mode) -> Result<Tensor, NnError> {
         let (noise, logabsdet) = self.transform_to_noise(theta, context, mode)?;
         let terms: Vec<&Tensor> = logabsdet.iter().collect();
-        Ok(log_density(&terms, Some(&noise), theta.size()[0])?)
+        self.distribution.log_prob_with(&noise, &terms)
     }
 
     /// The noise that `theta` comes from, `[batch, features]`, and log |det J| of that map, `[batch]`.
@@ -58,7 +57,7 @@ impl Flow {
         let noise = self.distribution.sample(batch * num_samples, context.device());
         let repeated = context.f_repeat_interleave_self_int(num_samples, 0, None)?;
         let (samples, logabsdet) = self.from_noise(&noise, &repeated)?;
-        let log_prob = log_density(&[], Some(&noise), noise.size()[0])? - logabsdet;
+        let log_prob = self.distribution.log_prob_with(&noise, &[])? - logabsdet;
         let features = self.distribution.features() as i64;
         Ok((
             samples.f_view([batch, num_samples, features])?,

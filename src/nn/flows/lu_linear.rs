@@ -105,3 +105,58 @@ impl Transform for LuLinear {
         Ok((outputs, Some(diagonal.log().sum(None::<Kind>).neg())))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nn::{build_module, BuildContext};
+    use tch::{kind, no_grad};
+
+    #[test]
+    fn the_fused_function_is_the_plain_one() {
+        tch::manual_seed(4);
+        // More features than one tile of the kernel, and more rows than one chunk.
+        for (features, rows) in [(1, 3), (5, 200), (17, 130), (4, 0)] {
+            let (layer, state) =
+                build_module(&BuildContext::default(), |scope| LuLinear::new(scope, features)).unwrap();
+            no_grad(|| {
+                for mut parameter in state.parameters() {
+                    let noise = parameter.randn_like() * 0.3;
+                    let _ = parameter.g_add_(&noise);
+                }
+            });
+            let x = Tensor::randn([rows, features as i64], kind::FLOAT_CPU).set_requires_grad(true);
+            let mut wanted = state.parameters();
+            wanted.push(x.shallow_clone());
+            let gradients = |(y, logabsdet): &(Tensor, Tensor)| {
+                let loss = (y * y.sin()).sum(Kind::Float) + logabsdet.square();
+                Tensor::run_backward(&[loss], &wanted, false, false)
+            };
+            let ours = lu_linear(&x, layer.parameters()).unwrap();
+            let theirs = layer.forward_plainly(&x).unwrap();
+            assert_eq!((ours.0.size(), ours.1.size()), (theirs.0.size(), theirs.1.size()));
+            let close = |a: &Tensor, b: &Tensor| assert!(a.allclose(b, 1e-4, 1e-4, false), "{features}: {a} {b}");
+            close(&ours.0, &theirs.0);
+            close(&ours.1, &theirs.1);
+            for (ours, theirs) in gradients(&ours).iter().zip(gradients(&theirs)) {
+                close(ours, &theirs);
+            }
+        }
+    }
+
+    #[test]
+    fn frozen_parameters_get_no_gradient_and_others_shapes_are_refused() {
+        let (layer, state) = build_module(&BuildContext::default(), |scope| LuLinear::new(scope, 3)).unwrap();
+        for parameter in state.parameters() {
+            let _ = parameter.set_requires_grad(false);
+        }
+        let x = Tensor::randn([4, 3], kind::FLOAT_CPU).set_requires_grad(true);
+        let (y, logabsdet) = lu_linear(&x, layer.parameters()).unwrap();
+        (y.sum(Kind::Float) + logabsdet).backward();
+        // The identity at first.
+        assert!(x.grad().allclose(&x.ones_like(), 1e-6, 1e-6, false));
+        assert!(state.parameters().iter().all(|parameter| !parameter.grad().defined()));
+        assert!(lu_linear(&Tensor::zeros([4, 2], kind::FLOAT_CPU), layer.parameters()).is_err());
+        assert!(lu_linear(&x.to_kind(Kind::Double), layer.parameters()).is_err());
+    }
+}

@@ -1,5 +1,7 @@
 //! The base distribution.
 
+use super::NnError;
+use crate::torch_ext::log_density;
 use tch::{Device, Kind, Tensor};
 
 /// Independent normal variables of zero mean and unit variance.
@@ -15,6 +17,11 @@ impl StandardNormal {
 
     pub fn features(&self) -> usize {
         self.features
+    }
+
+    /// The log-density of `inputs`, `[batch, features]`, and all `terms` added up ([`log_density`]): `[batch]`.
+    pub fn log_prob_with(&self, inputs: &Tensor, terms: &[&Tensor]) -> Result<Tensor, NnError> {
+        Ok(log_density(terms, Some(inputs), inputs.size()[0])?)
     }
 
     /// `[count, features]`, from libtorch's global generator.
