@@ -17,7 +17,7 @@ constexpr double kLeakyReluSlope = 0.01;
 template <Activation activation, typename Number>
 DINGO_INLINE Number activate(Number z) {
   if constexpr (activation == Activation::Elu) {
-    const Number below = exponential_minus_one_below_zero(z > Number(0) ? Number(0) : z);
+    const Number below = exponential_minus_one_below_zero(z);
     return z > Number(0) ? z : below;
   } else if constexpr (activation == Activation::Relu) {
     return z < Number(0) ? Number(0) : z;
