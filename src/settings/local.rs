@@ -30,6 +30,8 @@ pub struct LocalSettings {
     pub sync_batch_norm: bool,
     /// Steps in a row that may be skipped, because loss or gradient is not finite, before the run stops.
     pub max_skipped_steps: u64,
+    /// How long ranks wait for one another before the job ends.
+    pub collective_timeout: Duration,
     /// Estimate the gradient noise scale while training.
     pub gradient_noise_scale: bool,
     /// PyTorch's precision of float32 matrix products, where given.
@@ -75,6 +77,9 @@ const DEFAULT_BUCKET_SIZE_MB: f64 = 25.0;
 
 /// A batch of bad luck ends sooner; a network that has diverged never recovers.
 const DEFAULT_MAX_SKIPPED_STEPS: u64 = 10;
+
+/// In seconds. Longer than writing a checkpoint to a slow file system takes, shorter than anyone wants to pay for GPUs that wait.
+const DEFAULT_COLLECTIVE_TIMEOUT: f64 = 600.0;
 
 impl LocalSettings {
     /// Reads a `local` section that stands alone.
@@ -165,6 +170,7 @@ impl LocalSettings {
             bucket_size_mb: local.number_or("bucket_size_mb", DEFAULT_BUCKET_SIZE_MB, &POSITIVE)?,
             sync_batch_norm: local.flag_or("sync_batch_norm", true)?,
             max_skipped_steps: local.count_or("max_skipped_steps", DEFAULT_MAX_SKIPPED_STEPS, 1)?,
+            collective_timeout: read_collective_timeout(local)?,
             gradient_noise_scale: local.flag_or("gradient_noise_scale", false)?,
             float32_matmul_precision: read_matmul_precision(local)?,
             raw: Value::Null,
@@ -174,6 +180,12 @@ impl LocalSettings {
 
 fn read_device(local: &mut Section) -> Result<Device, SettingsError> {
     local.choice("device", &[("cpu", Ok(Device::Cpu)), ("cuda", Err("training on GPUs"))])
+}
+
+/// A time that no clock can count is as good as none.
+fn read_collective_timeout(local: &mut Section) -> Result<Duration, SettingsError> {
+    let seconds = local.number_or("collective_timeout", DEFAULT_COLLECTIVE_TIMEOUT, &POSITIVE)?;
+    Ok(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
 }
 
 fn read_matmul_precision(local: &mut Section) -> Result<Option<MatmulPrecision>, SettingsError> {

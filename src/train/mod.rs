@@ -5,6 +5,7 @@
 //! `snapshot` turns a moment into files.
 
 mod checkpoint_paths;
+mod communication;
 mod corpus;
 mod early_stopping;
 mod epoch;
@@ -31,6 +32,7 @@ mod skipped_steps;
 mod snapshot;
 mod stage_checks;
 mod stage_state;
+mod stage_tools;
 mod start;
 mod stepper;
 mod train_dir;

@@ -55,6 +55,8 @@ impl<'w> Session<'w> {
         let seed = agree_on_seed(world, checkpoint, &local)?;
         local.set_seed(seed);
         let corpus = Corpus::open(world, &mut settings, &settings_file, &local, progress)?;
+        // Not before: one rank of a node may have copied the waveforms for the others, however long that takes.
+        world.watch_collectives(local.collective_timeout)?;
 
         let epoch = checkpoint.map_or(0, |checkpoint| checkpoint.epoch);
         let iteration = checkpoint.map_or(0, |checkpoint| checkpoint.iteration);

@@ -58,10 +58,15 @@ pub struct Moment<'a> {
     pub progress: Progress,
     /// Of the epoch that `progress` is inside of: see [`LossInfo::sums`](super::LossInfo::sums).
     pub loss_sums: Option<[f64; 2]>,
+    /// Each rank's running statistics of batch normalization, `[ranks, n]`, where they differ.
+    pub rank_statistics: Option<&'a Tensor>,
 }
 
 /// Key of the loss sums under `spmd`.
 const LOSS_SUMS: &str = "loss_sums";
+
+/// Key of the ranks' own running statistics under `spmd`.
+pub const RANK_STATISTICS: &str = "rank_statistics";
 
 /// The loss sums that a checkpoint holds.
 pub fn loss_sums(spmd: &Object) -> Option<[f64; 2]> {
@@ -110,6 +115,9 @@ impl Identity {
         }
         if let Some(early_stopping) = moment.early_stopping {
             spmd.set("early_stopping", early_stopping.state());
+        }
+        if let Some(of_ranks) = moment.rank_statistics {
+            spmd.set(RANK_STATISTICS, of_ranks.shallow_clone());
         }
         spmd.set("scaler", moment.stepper.precision.scaler.state());
         if let Some(norms) = &moment.stepper.norms {
