@@ -1,6 +1,7 @@
 //! Dingo's dense residual network: the second stage of the embedding, and the conditioner of flows with LayerNorm.
 //! (Dax et al. 2021, arXiv:2106.12594, describes the embedding.)
 
+use super::context_layers::gates;
 use super::{Conditioner, Linear, Mode, NnError, ResidualBlock, ResidualBlockConfig, Scope};
 use tch::Tensor;
 
@@ -62,9 +63,9 @@ impl Conditioner for DenseResidualNet {
     /// `[batch, input_dim]` to `[batch, output_dim]`.
     fn forward(&self, inputs: &Tensor, context: Option<&Tensor>, mode: Mode) -> Result<Tensor, NnError> {
         let mut x = self.initial_layer.forward(inputs)?;
-        for (block, resize) in self.blocks.iter().zip(&self.resize_layers) {
-            let gate = gate(block, context)?;
-            x = block.forward(&x, gate.as_ref(), mode)?;
+        let gates = gates(&self.blocks, context)?;
+        for (i, (block, resize)) in self.blocks.iter().zip(&self.resize_layers).enumerate() {
+            x = block.forward(&x, gates.get(i), mode)?;
             if let Some(layer) = resize {
                 x = layer.forward(&x)?;
             }
@@ -75,12 +76,4 @@ impl Conditioner for DenseResidualNet {
     fn hidden_features(&self) -> Option<usize> {
         self.hidden_features
     }
-}
-
-/// What gates a block's output; none without a context, or without a layer for it.
-pub(super) fn gate(block: &ResidualBlock, context: Option<&Tensor>) -> Result<Option<Tensor>, NnError> {
-    let layer_and_context = block.context_layer().zip(context);
-    layer_and_context
-        .map(|(layer, context)| layer.forward(context))
-        .transpose()
 }

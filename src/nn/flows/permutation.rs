@@ -3,6 +3,7 @@
 use super::super::error::check_width;
 use super::{Mode, NnError, Transform, Transformed};
 use crate::nn::Scope;
+use crate::torch_ext::select_features;
 use tch::Tensor;
 
 /// Output i is input `permutation[i]`. Drawn when the network is built; a buffer, so saved and loaded with it.
@@ -21,8 +22,7 @@ impl RandomPermutation {
     fn reorder(&self, inputs: &Tensor, order: &Tensor) -> Result<Transformed, NnError> {
         check_width("RandomPermutation", inputs, self.features)?;
         // Fallible: the order may come from a file.
-        let outputs = inputs.f_index_select(1, order)?;
-        Ok((outputs, None))
+        Ok((select_features(inputs, order)?, None))
     }
 }
 
