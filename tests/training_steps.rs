@@ -138,7 +138,7 @@ impl Run {
 
     /// The gradients of the last step, as one tensor.
     fn gradient(&self) -> Tensor {
-        Tensor::cat(&self.stepper.reducer.flat_gradients(), 0)
+        Tensor::cat(self.stepper.reducer.flat_gradients(), 0)
     }
 
     fn parameters(&self) -> Tensor {

@@ -5,7 +5,7 @@ use super::collectives::host_memory;
 use super::error::{Result, SpmdError};
 use super::transport::{HandOver, Memory, SerialTransport, ThreadTransport, Transport};
 use super::world::World;
-use crate::torch_ext::{clear_grad, set_grad, set_post_accumulate_grad_hook, HookHandle};
+use crate::torch_ext::{clear, clear_grad, set_grad, set_post_accumulate_grad_hook, square_norm, HookHandle};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -72,7 +72,7 @@ impl Reduced {
 ///
 /// Each `.grad` is a view into a flat bucket. In a step:
 /// ```text
-/// reducer.zero();
+/// reducer.zero()?;
 /// for every micro-batch {
 ///     let loss = ...;                      // scaled by the global count: the reduction is a plain sum
 ///     reducer.prepare(is_last)?;
@@ -90,6 +90,8 @@ pub struct GradientReducer {
     parameters: Vec<Tensor>,
     gradients: Vec<Tensor>,
     buckets: Vec<Tensor>,
+    /// The buckets without the head.
+    flat_gradients: Vec<Tensor>,
     progress: Arc<Progress>,
     hand_over: HandOver,
     local_norm: Option<Arc<LocalNorm>>,
@@ -109,8 +111,8 @@ impl LocalNorm {
     /// A poisoned lock belongs to a rank whose job is ending.
     fn add(&self, bucket: usize) {
         if let (Ok(gradients), Ok(mut square)) = (self.gradients.lock(), self.square.lock()) {
-            let flat = &gradients[bucket];
-            *square += no_grad(|| flat.dot(flat)).double_value(&[]);
+            // What is not floating-point would have been refused before.
+            *square += square_norm(&gradients[bucket..=bucket], 1.0).map_or(f64::NAN, |norm| norm.square);
         }
     }
 
@@ -202,11 +204,16 @@ impl GradientReducer {
             let flat = buckets[place.bucket].f_narrow(0, place.range.start, place.range.end - place.range.start)?;
             gradients.push(flat.f_view(parameter.size().as_slice())?);
         }
+        let flat_gradients = buckets.iter().enumerate().map(|(index, bucket)| match index {
+            0 => bucket.f_narrow(0, head.space(), layout.elements[0] - head.space()),
+            _ => Ok(bucket.shallow_clone()),
+        });
         let mut reducer = GradientReducer {
             hooks: Vec::new(),
             transport: None,
             parameters: parameters.iter().map(Tensor::shallow_clone).collect(),
             gradients,
+            flat_gradients: flat_gradients.collect::<std::result::Result<_, _>>()?,
             buckets,
             progress: Arc::new(Progress::new(&layout)),
             hand_over: Arc::new(|_| {}),
@@ -248,7 +255,7 @@ impl GradientReducer {
         self.hand_over = transport.hand_over();
         if options.local_norm {
             let norm = Arc::new(LocalNorm {
-                gradients: Mutex::new(self.flat_gradients()),
+                gradients: Mutex::new(self.flat_gradients.iter().map(Tensor::shallow_clone).collect()),
                 square: Mutex::new(0.0),
             });
             let (hand_over, adds_up) = (self.hand_over.clone(), norm.clone());
@@ -271,8 +278,11 @@ impl GradientReducer {
     }
 
     /// Makes all gradients and scalars zero, at the beginning of a step.
-    pub fn zero(&mut self) {
-        no_grad(|| self.buckets.iter_mut().for_each(|bucket| drop(bucket.zero_())));
+    ///
+    /// # Errors
+    /// What libtorch says of buckets on a device.
+    pub fn zero(&mut self) -> Result<()> {
+        Ok(clear(&mut self.buckets)?)
     }
 
     /// Before each backward pass: whether its gradients, with those accumulated since `zero`, are to be reduced.
@@ -330,13 +340,8 @@ impl GradientReducer {
     }
 
     /// All gradients as a few flat tensors, for norms and checks: with gaps of zeros, without what rides along.
-    pub fn flat_gradients(&self) -> Vec<Tensor> {
-        let head = self.head.space();
-        let without_head = |(index, bucket): (usize, &Tensor)| match index {
-            0 => bucket.narrow(0, head, bucket.size()[0] - head),
-            _ => bucket.shallow_clone(),
-        };
-        self.buckets.iter().enumerate().map(without_head).collect()
+    pub fn flat_gradients(&self) -> &[Tensor] {
+        &self.flat_gradients
     }
 
     /// The number of buckets, which is that of collectives per step.
