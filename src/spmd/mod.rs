@@ -11,6 +11,7 @@ mod communicator;
 mod error;
 mod failure;
 mod number;
+mod progress;
 mod reducer;
 mod transport;
 mod world;

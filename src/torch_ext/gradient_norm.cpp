@@ -7,6 +7,10 @@
 #include <cstring>
 #include <vector>
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 #include "chunks.h"
 #include "guard.h"
 #include "kernels/square_norm.h"
@@ -31,6 +35,21 @@ Norm<T> norm_for(int level) {
 bool lies_flat_on_host(const at::Tensor& tensor) {
   const auto type = tensor.scalar_type();
   return tensor.is_cpu() && tensor.is_contiguous() && (type == at::kFloat || type == at::kDouble);
+}
+
+// Zeros written past the caches, which gradients of a network are too large for: that takes half the time, since memory
+// is not read before.
+void clear_memory(char* begin, size_t bytes) {
+#if defined(__SSE2__)
+  if (reinterpret_cast<uintptr_t>(begin) % sizeof(__m128i) == 0 && bytes % sizeof(__m128i) == 0) {
+    for (size_t at = 0; at < bytes; at += sizeof(__m128i)) {
+      _mm_stream_si128(reinterpret_cast<__m128i*>(begin + at), _mm_setzero_si128());
+    }
+    _mm_sfence();
+    return;
+  }
+#endif
+  std::memset(begin, 0, bytes);
 }
 
 }  // namespace
@@ -87,7 +106,7 @@ char* dingo_clear(size_t count, const at::Tensor* const* tensors) {
     }
     chunks.for_each([&](int64_t, size_t i, int64_t first, int64_t elements) {
       const size_t size = on_host[i]->element_size();
-      std::memset(static_cast<char*>(on_host[i]->data_ptr()) + first * size, 0, elements * size);
+      clear_memory(static_cast<char*>(on_host[i]->data_ptr()) + first * size, elements * size);
     });
   });
 }

@@ -46,16 +46,28 @@ DINGO_INLINE void update_loop(const R& rule, const UpdateSpan& span, int64_t fir
   T* a = R::slots > 0 ? static_cast<T*>(span.slots[0]) + first : nullptr;
   T* b = R::slots > 1 ? static_cast<T*>(span.slots[1]) + first : nullptr;
   T* c = R::slots > 2 ? static_cast<T*>(span.slots[2]) + first : nullptr;
-  DINGO_INDEPENDENT_ITERATIONS
-  for (int64_t i = 0; i < count; ++i) {
-    T none = 0;
-    T p = parameter[i];
-    T s0 = R::slots > 0 ? a[i] : none, s1 = R::slots > 1 ? b[i] : none, s2 = R::slots > 2 ? c[i] : none;
-    rule(gradient[i] * inverse_scale, p, s0, s1, s2);
-    parameter[i] = p;
-    if constexpr (R::slots > 0) a[i] = s0;
-    if constexpr (R::slots > 1) b[i] = s1;
-    if constexpr (R::slots > 2) c[i] = s2;
+  constexpr int ahead = 2048 / sizeof(T), line = 64 / sizeof(T), block = 4 * line;
+  for (int64_t start = 0; start < count; start += block) {
+    for (int next = 0; next < block; next += line) {
+      const int64_t at = start + next + ahead;
+      DINGO_PREFETCH(parameter + at);
+      DINGO_PREFETCH(gradient + at);
+      if constexpr (R::slots > 0) DINGO_PREFETCH(a + at);
+      if constexpr (R::slots > 1) DINGO_PREFETCH(b + at);
+      if constexpr (R::slots > 2) DINGO_PREFETCH(c + at);
+    }
+    const int64_t end = start + block < count ? start + block : count;
+    DINGO_INDEPENDENT_ITERATIONS
+    for (int64_t i = start; i < end; ++i) {
+      T none = 0;
+      T p = parameter[i];
+      T s0 = R::slots > 0 ? a[i] : none, s1 = R::slots > 1 ? b[i] : none, s2 = R::slots > 2 ? c[i] : none;
+      rule(gradient[i] * inverse_scale, p, s0, s1, s2);
+      parameter[i] = p;
+      if constexpr (R::slots > 0) a[i] = s0;
+      if constexpr (R::slots > 1) b[i] = s1;
+      if constexpr (R::slots > 2) c[i] = s2;
+    }
   }
 }
 
