@@ -1,7 +1,7 @@
 //! Stages, epochs, optimizer, scheduler, limits, history.
 //!
 //! [`run`] is a training from its settings to its last checkpoint: [`Start`] reads what the user wrote and what an earlier
-//! run left, `prepare` opens the data and builds the network, [`Session`] trains stage by stage, `epoch` is the algorithm,
+//! run left, `prepare` opens the data and builds the network, [`Session`] trains stage by stage, `step` is the algorithm,
 //! `snapshot` turns a moment into files.
 
 mod checkpoint_paths;
@@ -32,6 +32,7 @@ mod snapshot;
 mod stage_checks;
 mod stage_state;
 mod start;
+mod step;
 mod stepper;
 mod train_dir;
 mod writer;
@@ -56,6 +57,7 @@ pub use scaler::GradScaler;
 pub use scheduler::Scheduler;
 pub use session::{Outcome, Session};
 pub use start::{Start, TrainRequest};
+pub use step::{train_step, StepClock, StepEnd, StepPart};
 pub use stepper::Stepper;
 
 use crate::data::DataError;
