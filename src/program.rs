@@ -1,5 +1,9 @@
 //! The modes of the program, as `main` calls them: each takes its arguments and gives the exit status.
 
+mod tools;
+
+pub use tools::{append_stage, check, export, inspect};
+
 use crate::bench;
 use crate::checkpoint::CheckpointError;
 use crate::cli::{BenchDataArgs, TrainArgs, UsageError};
@@ -27,6 +31,7 @@ pub fn exit_status(error: &anyhow::Error) -> i32 {
         cause.is::<SettingsError>()
             || cause.is::<DataError>()
             || cause.is::<UsageError>()
+            || tools::is_bad_input(cause)
             || cause
                 .downcast_ref::<CheckpointError>()
                 .is_some_and(CheckpointError::is_bad_input)
