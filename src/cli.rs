@@ -1,5 +1,9 @@
 //! The command line: parsed once, into what the program is to do.
 
+mod tools;
+
+pub use tools::{AppendStageArgs, CheckArgs, ExportArgs, InspectArgs};
+
 use crate::bench::dataset::DatasetRequest;
 use crate::bench::{BenchRequest, Variant};
 use clap::{Args, Parser, Subcommand};
@@ -35,6 +39,21 @@ pub enum Command {
     BenchDataset(BenchDatasetArgs),
     /// Measure how many samples per second one thread of the data pipeline makes
     BenchData(BenchDataArgs),
+    /// Find everything that a run would be refused for, and say what it would do; starts nothing, needs no mpirun
+    Check(CheckArgs),
+    /// Say what is in a checkpoint or an HDF5 file (as dingo_ls)
+    Inspect(InspectArgs),
+    /// Add a stage to the plan in a checkpoint, or replace one (as dingo_append_training_stage)
+    AppendStage(AppendStageArgs),
+    /// Write a network for inference, without training state: .pt, or Dingo's HDF5 format
+    Export(ExportArgs),
+}
+
+impl Cli {
+    /// Whether what is asked for is done by ranks together; else MPI is not needed, nor started.
+    pub fn needs_ranks(&self) -> bool {
+        matches!(self.command, None | Some(Command::Bench(_) | Command::BenchData(_)))
+    }
 }
 
 #[derive(Debug, Args)]

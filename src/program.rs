@@ -1,5 +1,9 @@
 //! The modes of the program, as `main` calls them: each takes its arguments and gives the exit status.
 
+mod tools;
+
+pub use tools::{append_stage, check, export, inspect};
+
 use crate::bench::{self, BenchError};
 use crate::checkpoint::CheckpointError;
 use crate::cli::{BenchArgs, BenchDataArgs, BenchDatasetArgs, BenchPlotArgs, TrainArgs, UsageError};
@@ -28,6 +32,7 @@ pub fn exit_status(error: &anyhow::Error) -> i32 {
             || cause.is::<DataError>()
             || cause.is::<UsageError>()
             || cause.downcast_ref::<BenchError>().is_some_and(BenchError::is_bad_input)
+            || tools::is_bad_input(cause)
             || cause
                 .downcast_ref::<CheckpointError>()
                 .is_some_and(CheckpointError::is_bad_input)

@@ -180,7 +180,7 @@ fn new_model(
     Ok((model, bases))
 }
 
-fn load_model(
+pub(super) fn load_model(
     settings: &TrainSettings,
     checkpoint: &Checkpoint,
     path: &Path,
@@ -193,7 +193,7 @@ fn load_model(
 }
 
 /// The state of the stage that the checkpoint was written inside of; `None` at the beginning of one.
-fn resume_stage(
+pub(super) fn resume_stage(
     settings: &TrainSettings,
     progress: Progress,
     resume: Option<&(Checkpoint, PathBuf)>,
@@ -231,17 +231,25 @@ fn open_train_dir(
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     let paths = CheckpointPaths::new(train_dir, local.checkpoint_epochs);
-    let open = |name: &str| match resume {
-        None => History::create(train_dir, name),
-        Some((checkpoint, _)) => History::resume(train_dir, name, checkpoint.epoch),
-    };
-    let history = open(History::NAME)?;
-    let noise_scale = local.gradient_noise_scale.then(|| open(History::NOISE_SCALE));
-    let noise_scale = noise_scale.transpose()?;
+    let (history, noise_scale) = histories(train_dir, local, resume)?;
     let Some((checkpoint, path)) = resume else {
         return Ok(Recorder::new(paths, history, noise_scale, None));
     };
     let is_latest = *path == paths.latest();
     let latest = is_latest.then_some((checkpoint.epoch, progress.batches));
     Ok(Recorder::new(paths, history, noise_scale, latest))
+}
+
+/// The history, and that of the noise scale where it is asked for. Only reads.
+pub(super) fn histories(
+    train_dir: &Path,
+    local: &LocalSettings,
+    resume: Option<&(Checkpoint, PathBuf)>,
+) -> Result<(History, Option<History>), TrainError> {
+    let open = |name: &str| match resume {
+        None => History::create(train_dir, name),
+        Some((checkpoint, _)) => History::resume(train_dir, name, checkpoint.epoch),
+    };
+    let noise_scale = local.gradient_noise_scale.then(|| open(History::NOISE_SCALE));
+    Ok((open(History::NAME)?, noise_scale.transpose()?))
 }
