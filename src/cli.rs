@@ -1,6 +1,6 @@
 //! The command line: parsed once, into what the program is to do.
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
 
 /// Trains Dingo's gravitational-wave posterior networks, data-parallel under MPI.
@@ -27,6 +27,8 @@ pub struct Cli {
 pub enum Command {
     /// Measure how many samples per second one thread of the data pipeline makes
     BenchData(BenchDataArgs),
+    /// Submit a training to a cluster, as jobs that follow one another until it is complete
+    Submit(SubmitArgs),
 }
 
 #[derive(Debug, Args)]
@@ -70,6 +72,42 @@ pub struct BenchDataArgs {
     /// Samples a batch [default: the first stage's batch_size]
     #[arg(long)]
     pub batch_size: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+pub struct SubmitArgs {
+    /// Who runs the jobs
+    #[arg(value_enum)]
+    pub scheduler: SchedulerName,
+
+    /// Folder of the run: it holds train_settings.yaml to begin with, or model_latest.pt to go on from
+    #[arg(long, alias = "train_dir", value_name = "DIR")]
+    pub train_dir: PathBuf,
+
+    /// Go on from this checkpoint instead of the train dir's model_latest.pt
+    #[arg(long, value_name = "FILE")]
+    pub checkpoint: Option<PathBuf>,
+
+    /// Shell command to run once all stages are complete
+    #[arg(long, alias = "exit_command", value_name = "CMD")]
+    pub exit_command: Option<String>,
+
+    /// Print what would be submitted; write and submit nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum SchedulerName {
+    Condor,
+    Slurm,
+}
+
+impl Cli {
+    /// Whether this is for one process, to be started without mpirun, on a login node too.
+    pub fn is_for_one_process(&self) -> bool {
+        matches!(self.command, Some(Command::Submit(_)))
+    }
 }
 
 /// The command line cannot be carried out as it stands.

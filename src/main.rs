@@ -9,7 +9,11 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     program::ignore_file_size_signal();
-    let world = match World::initialize(program::exit_status) {
+    let world = match cli.is_for_one_process() {
+        true => Ok(World::alone(program::exit_status)),
+        false => World::initialize(program::exit_status),
+    };
+    let world = match world {
         Ok(world) => world,
         Err(error) => {
             eprintln!("Error: {error}");
@@ -21,6 +25,7 @@ fn main() -> ExitCode {
     let result = match &cli.command {
         None => program::train(&world, &cli.train),
         Some(Command::BenchData(arguments)) => program::bench_data(&world, arguments),
+        Some(Command::Submit(arguments)) => program::submit(arguments),
     };
     ExitCode::from(world.end(result) as u8)
 }
