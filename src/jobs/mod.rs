@@ -44,7 +44,12 @@ struct Submission {
 /// # Errors
 /// As a training with the same settings would find before it opens its data; and a scheduler that is not there or refuses.
 pub fn submit(scheduler: Scheduler, request: &SubmitRequest) -> Result<()> {
-    let Some((job, local)) = Job::read(scheduler, request)? else {
+    // What settings mean for a training is told when it trains.
+    let level = log::max_level();
+    log::set_max_level(level.min(log::LevelFilter::Warn));
+    let read = Job::read(scheduler, request);
+    log::set_max_level(level);
+    let Some((job, local)) = read? else {
         log::info!("All training stages are complete: there is nothing to submit.");
         return Ok(());
     };

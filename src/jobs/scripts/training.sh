@@ -11,10 +11,11 @@ if [ -e "$train_dir/train_settings.yaml" ]; then arguments=("$train_dir/train_se
 # A checkpoint that was asked for is where to begin, until a job has gone on from it: this file is as old as the submission.
 if [ -n "$checkpoint" ] && ! [ "$latest" -nt "$train_dir/$script" ]; then arguments+=(--checkpoint "$checkpoint"); fi
 
-# Open MPI refuses to run as root unless told, binds ranks to single cores, and on SIGTERM gives the ranks two seconds.
+# Open MPI refuses to run as root or with more ranks than cores unless told, and binds ranks to single cores. (It has an option
+# that gives ranks more than two seconds after SIGTERM, but with that it takes as long to return from a training that was stopped.)
 mpirun_options=()
 if mpirun --version 2> /dev/null | grep -q 'Open MPI'; then
-    mpirun_options=(--bind-to none --oversubscribe --mca odls_base_sigkill_timeout 30)
+    mpirun_options=(--bind-to none --oversubscribe)
     if [ "$(id -u)" = 0 ]; then mpirun_options+=(--allow-run-as-root); fi
 fi
 
