@@ -3,7 +3,7 @@
 use super::{shell, JobsError, Scheduler};
 use crate::settings::{LocalSettings, Settings, SettingsError};
 use crate::train::{Start, TrainRequest};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 
 /// What the command line asks for.
@@ -71,7 +71,8 @@ impl Job {
             return Ok(None);
         }
         let local = settings_for(scheduler, start.local, settings.as_deref())?;
-        start.settings.check_batch_sizes(local.ranks())?;
+        let batch_sizes = start.settings.check_batch_sizes(local.ranks());
+        batch_sizes.with_context(|| start.settings_file.display().to_string())?;
         let job = Job {
             program: absolute(&std::env::current_exe()?)?,
             work_dir: std::env::current_dir()?,

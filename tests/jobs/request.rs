@@ -1,7 +1,7 @@
 //! What `submit` is asked for, and what it refuses before it writes anything.
 
 use crate::common::{self, Ended};
-use crate::workplace::{program, Workplace, BAD_INPUT, COMPLETE, FAILED, STOPPED};
+use crate::workplace::{in_repository, program, Workplace, BAD_INPUT, COMPLETE, FAILED, STOPPED};
 
 /// A train dir as Dingo's users prepare it: with train_settings.yaml in it.
 fn prepared(workplace: &Workplace) {
@@ -74,7 +74,7 @@ fn mistakes_are_told_before_anything_is_written() {
             "condor",
             "local.num_gpus",
             "3",
-            ["training.stage_0.batch_size: found 64", "3 ranks"],
+            ["train_settings.yaml: training.stage_0.batch_size: found 64", "3 ranks"],
         ),
         (
             "condor",
@@ -147,4 +147,19 @@ fn a_training_that_is_complete_is_not_submitted() {
     let ended = submit(&workplace, "condor", &[]);
     ended.assert_status(COMPLETE);
     ended.assert_says("nothing to submit");
+}
+
+/// The example in the README holds every key there is.
+#[test]
+fn the_readmes_settings_are_understood() {
+    let readme = std::fs::read_to_string(in_repository("README.md")).unwrap();
+    let is_of_the_block = |line: &&str| line.starts_with("      ");
+    let lines = readme.lines().skip_while(|line| *line != "    local:").skip(1);
+    let block: Vec<&str> = lines.take_while(is_of_the_block).collect();
+    let local = crate::local(&block.join("\n"));
+    assert_eq!(local.ranks(), 16);
+    let all_given = |name: &str| local.raw[name].as_mapping().unwrap().len();
+    assert_eq!((all_given("slurm"), all_given("condor")), (10, 7));
+    assert_eq!(local.slurm.unwrap().time.as_deref(), Some("24:00:00"));
+    assert_eq!(local.condor.unwrap().extra_submit_lines, ["use template : FullNode"]);
 }

@@ -23,7 +23,14 @@ fail() {
     exit 1
 }
 clean_up() {
-    if [ -n "${SLURM_CONF:-}" ]; then scancel --quiet --user=root || true; fi
+    if [ -n "${SLURM_CONF:-}" ]; then
+        pkill -CONT -f "^$program .*--train-dir $folder/" || true
+        scancel --quiet --user=root || true
+        for _ in $(seq 40); do
+            [ -n "$(squeue --noheader 2> /dev/null)" ] || break
+            sleep 1
+        done
+    fi
     tests/slurm/setup.sh stop "$folder/slurm"
     rm -rf "$folder"
 }
