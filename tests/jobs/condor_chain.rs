@@ -87,7 +87,11 @@ fn jobs_follow_one_another_until_the_training_is_complete() {
     for epoch in 1..=4 {
         let log = read(&workplace.train_dir().join(format!("info_{epoch:03}.out")));
         assert!(log.contains(&format!("Train Epoch: {epoch} [")), "{log}");
-        assert_eq!(log.matches("Program terminated").count(), usize::from(epoch < 4), "{log}");
+        assert_eq!(
+            log.matches("Program terminated").count(),
+            usize::from(epoch < 4),
+            "{log}"
+        );
         for name in ["err", "log"] {
             assert!(workplace.train_dir().join(format!("info_{epoch:03}.{name}")).exists());
         }

@@ -5,7 +5,13 @@ case $launcher in
         # srun no longer takes over what the job asked for in cores for each task.
         train srun "--mpi=$mpi_type" --kill-on-bad-exit=1 ${SLURM_CPUS_PER_TASK:+"--cpus-per-task=$SLURM_CPUS_PER_TASK"}
         ;;
-    mpirun) train mpirun "${mpirun_options[@]}" -np "$SLURM_NTASKS" ;;
+    mpirun)
+        # To every process of a job that is cancelled Slurm sends SIGTERM, on which mpirun ends the ranks in two seconds. It need
+        # not hear of that, as the ranks do. (Older versions of env cannot keep a signal from it.)
+        deaf=()
+        if env --block-signal=TERM true 2> /dev/null; then deaf=(env --block-signal=TERM); fi
+        train "${deaf[@]}" mpirun "${mpirun_options[@]}" -np "$SLURM_NTASKS"
+        ;;
 esac
 
 # At the time limit Slurm sends SIGTERM as well, to a job that did not manage to stop after SIGUSR1.
