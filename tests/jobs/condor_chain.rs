@@ -119,7 +119,7 @@ fn a_job_that_is_ordered_to_end_leaves_a_checkpoint_and_no_further_job() {
     let script: i32 = script.trim().parse().expect("one script");
     // SAFETY: a signal to the script that this test started.
     unsafe { libc::kill(script, libc::SIGTERM) };
-    while !read(&log).contains("no further job") {
+    while !read(&log).contains("ordered to end") {
         assert!(begin.elapsed() < PATIENCE, "{}", read(&log));
         std::thread::sleep(Duration::from_millis(100));
     }

@@ -46,8 +46,8 @@ fn requirements_of(ad: &Value) -> String {
         .replace(['(', ')'], "")
 }
 
-/// The condor blocks of Dingo 0.10.3's examples, and what a file made of each asks for: GPUs, cores, MB, KB of disk, MB of
-/// GPU memory.
+/// The condor blocks of Dingo 0.10.3's examples, the last one with num_gpus in its old place, and what a file made of each
+/// asks for: GPUs, cores, MB, KB of disk, MB of GPU memory.
 const EXAMPLES: &[(&str, [u64; 5])] = &[
     (
         "{num_gpus: 8, condor: {memory_cpus: 256000, memory_gpus: 80000, num_cpus: 64, request_disk: 800GB}}",

@@ -68,7 +68,7 @@ go_on() { # COMMAND that submits the next job
     elif [ "$status" != 3 ]; then
         say "The training failed with status $status; there will be no further job."
     elif [ -n "$ordered_to_end" ]; then
-        say "The job was ordered to end; there will be no further job from here. Submit again to go on."
+        say "The job was ordered to end. To go on, submit again, unless the scheduler queues this one again itself."
     elif [ -z "$advanced" ]; then
         say "The job was over before it trained; there will be no further job. It needs more time, or fewer preparations."
         status=1
