@@ -8,6 +8,7 @@
 
 mod activation;
 mod batch_norm;
+mod context_layers;
 mod dense_residual_net;
 mod dropout;
 mod embedding;

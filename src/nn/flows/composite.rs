@@ -1,6 +1,7 @@
 //! Transforms one after the other.
 
 use super::{Mode, NnError, Transform, Transformed};
+use crate::torch_ext::log_density;
 use tch::Tensor;
 
 /// The transforms in the order of the forward direction.
@@ -36,14 +37,16 @@ fn cascade<'a>(
     apply: impl Fn(&dyn Transform, &Tensor) -> Result<Transformed, NnError>,
 ) -> Result<Transformed, NnError> {
     let mut outputs = inputs.shallow_clone();
-    let mut total: Option<Tensor> = None;
+    let mut logabsdets = Vec::new();
     for transform in transforms {
         let (x, logabsdet) = apply(transform.as_ref(), &outputs)?;
         outputs = x;
-        total = match (total, logabsdet) {
-            (Some(total), Some(more)) => Some(total + more),
-            (total, more) => total.or(more),
-        };
+        logabsdets.extend(logabsdet);
     }
-    Ok((outputs, total))
+    // One of them alone is left as it is, to be added up with those of other transforms.
+    if logabsdets.len() > 1 {
+        let terms: Vec<&Tensor> = logabsdets.iter().collect();
+        logabsdets = vec![log_density(&terms, None, inputs.size()[0])?];
+    }
+    Ok((outputs, logabsdets.pop()))
 }

@@ -34,8 +34,8 @@ use tch::Tensor;
 
 /// An invertible map of `[batch, features]`, possibly conditioned on a context `[batch, context_features]`.
 ///
-/// Both directions give the image, `[batch, features]`, and log |det J| of the direction taken, `[batch]`; none where it is
-/// 0 whatever the inputs are.
+/// Both directions give the image, `[batch, features]`, and log |det J| of the direction taken: `[batch]`, or `[]` where it is
+/// the same whatever the inputs are; none where it is 0.
 pub trait Transform {
     fn forward(&self, inputs: &Tensor, context: Option<&Tensor>, mode: Mode) -> Result<Transformed, NnError>;
 
