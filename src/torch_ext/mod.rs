@@ -6,9 +6,9 @@ mod batch_norm;
 mod error;
 mod features;
 mod float_precision;
-mod fused_adam;
 mod gated_residual;
 mod gradient;
+mod gradient_norm;
 mod linear;
 mod log_density;
 mod lu_linear;
@@ -19,7 +19,7 @@ mod simd;
 mod spline;
 pub mod strain;
 pub mod threads;
-mod unscale;
+mod update;
 
 pub use activation::Activation;
 pub use autocast::Autocast;
@@ -30,9 +30,9 @@ pub use batch_norm::{
 pub use error::TorchExtError;
 pub use features::{select_and_pass_on, select_features};
 pub use float_precision::{float32_matmul_precision, set_float32_matmul_precision};
-pub use fused_adam::{fused_adam, AdamOptions, AdamTensors};
 pub use gated_residual::gated_residual;
 pub use gradient::{clear_grad, set_grad, set_post_accumulate_grad_hook, HookHandle};
+pub use gradient_norm::{clear, square_norm, SquareNorm};
 pub use linear::{linear, linear_group, InputColumns, LinearLayer};
 pub use log_density::log_density;
 pub use lu_linear::{lu_linear, lu_linear_takes, LuParameters};
@@ -41,4 +41,4 @@ pub use matmul::{
 };
 pub use op_counter::OpCounter;
 pub use spline::{has_spline_kernel, rational_quadratic_splines, Direction, SplineShape};
-pub use unscale::unscale_and_check;
+pub use update::{update_in_place, AdagradOptions, AdamOptions, ElementUpdate, RmsPropOptions, SgdOptions, Update};

@@ -30,9 +30,9 @@ DINGO_INLINE Number normalized(Number x, Number pivot, Number scale, Number offs
 }
 
 // The gradient before the activation. `z` is its input; it is not calculated where the output does.
-template <Activation activation, typename Stored>
-DINGO_INLINE Number<Stored> gradient_before(Number<Stored> dy, Number<Stored> y, Number<Stored> z) {
-  return dy * slope<activation, Stored>(slope_from_output<activation, Stored>() ? y : z);
+template <Activation activation, typename Number>
+DINGO_INLINE Number gradient_before(Number dy, Number y, Number z) {
+  return dy * slope<activation>(slope_from_output<activation>() ? y : z);
 }
 
 // What backward reads, each [rows, features].
