@@ -90,7 +90,11 @@ impl Subject {
             Some(corpus) => {
                 let threads = settings.local.data_threads_per_rank(world.size).unwrap_or(DATA_THREADS);
                 let loaders = corpus.loaders(world, &settings.train, stage, threads, self.seed);
-                Some(world.agree(loaders.map_err(Into::into))?.train)
+                let checked = loaders.map_err(Into::into).and_then(|loaders| {
+                    Trainee::full_batches(&loaders.train, stage.batch_size)?;
+                    Ok(loaders.train)
+                });
+                Some(world.agree(checked)?)
             }
         };
         let context = build_context(world, &settings.local, self.seed);

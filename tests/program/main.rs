@@ -7,6 +7,7 @@ mod workplace;
 mod bad_checkpoints;
 mod bad_data;
 mod bad_settings;
+mod bench;
 mod command_line;
 mod dingo;
 mod failures;
