@@ -5,14 +5,17 @@
 //! [`Collectives`] is how everything else reaches the other ranks with tensors.
 
 mod agree;
+mod arrivals;
 mod bucket;
 mod collectives;
 mod communicator;
 mod error;
 mod failure;
 mod number;
+mod progress;
 mod reducer;
 mod transport;
+mod watchdog;
 mod world;
 
 pub use agree::RankFailure;

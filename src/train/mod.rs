@@ -5,6 +5,7 @@
 //! `snapshot` turns a moment into files.
 
 mod checkpoint_paths;
+mod communication;
 mod corpus;
 mod early_stopping;
 mod epoch;
@@ -12,6 +13,7 @@ mod error;
 mod history;
 mod interrupts;
 mod loss_info;
+mod matrix_library;
 mod noise_scale;
 mod optimizer;
 mod part_norms;
@@ -31,6 +33,7 @@ mod skipped_steps;
 mod snapshot;
 mod stage_checks;
 mod stage_state;
+mod stage_tools;
 mod start;
 mod step;
 mod stepper;

@@ -1,6 +1,7 @@
 //! What happens between reading the settings and the first stage.
 
 use super::interrupts::Interrupts;
+use super::matrix_library;
 use super::seeding::{self, DetectorBasis};
 use super::session::Session;
 use super::signals::Signals;
@@ -52,9 +53,12 @@ impl<'w> Session<'w> {
         }
 
         let checkpoint = resume.as_ref().map(|(checkpoint, _)| checkpoint);
+        matrix_library::choose(world, local.matrix_library, checkpoint)?;
         let seed = agree_on_seed(world, checkpoint, &local)?;
         local.set_seed(seed);
         let corpus = Corpus::open(world, &mut settings, &settings_file, &local, progress)?;
+        // Not before: one rank of a node may have copied the waveforms for the others, however long that takes.
+        world.watch_collectives(local.collective_timeout)?;
 
         let epoch = checkpoint.map_or(0, |checkpoint| checkpoint.epoch);
         let iteration = checkpoint.map_or(0, |checkpoint| checkpoint.iteration);
