@@ -4,6 +4,8 @@
 //! run left, `prepare` opens the data and builds the network, [`Session`] trains stage by stage, `step` is the algorithm,
 //! `snapshot` turns a moment into files.
 
+mod append_stage;
+mod check;
 mod checkpoint_paths;
 mod communication;
 mod corpus;
@@ -40,6 +42,10 @@ mod stepper;
 mod train_dir;
 mod writer;
 
+pub use append_stage::{append_stage, AppendRequest, NewPlan};
+pub use check::{
+    check, CheckReport, CheckRequest, DataPlan, DiskNeed, MemoryEstimate, NetworkPlan, Plan, ResumePoint, StagePlan,
+};
 pub use checkpoint_paths::CheckpointPaths;
 pub use corpus::{Corpus, StageLoaders};
 pub use early_stopping::EarlyStopping;
