@@ -24,11 +24,15 @@ fn main() -> ExitCode {
     program::share_cores(world.local_size);
     let result = match &cli.command {
         None => program::train(&world, &cli.train),
+        Some(Command::Bench(arguments)) => program::bench(&world, arguments),
+        Some(Command::BenchPlot(arguments)) => program::bench_plot(&world, arguments),
+        Some(Command::BenchDataset(arguments)) => program::bench_dataset(&world, arguments),
         Some(Command::BenchData(arguments)) => program::bench_data(&world, arguments),
         Some(Command::Check(arguments)) => program::check(arguments),
         Some(Command::Inspect(arguments)) => program::inspect(arguments),
         Some(Command::AppendStage(arguments)) => program::append_stage(arguments),
         Some(Command::Export(arguments)) => program::export(arguments),
+        Some(Command::Submit(arguments)) => program::submit(arguments),
     };
     ExitCode::from(world.end(result) as u8)
 }

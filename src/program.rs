@@ -4,10 +4,13 @@ mod tools;
 
 pub use tools::{append_stage, check, export, inspect};
 
-use crate::bench;
+use crate::bench::{self, BenchError};
 use crate::checkpoint::CheckpointError;
-use crate::cli::{BenchDataArgs, TrainArgs, UsageError};
+use crate::cli::{
+    BenchArgs, BenchDataArgs, BenchDatasetArgs, BenchPlotArgs, SchedulerName, SubmitArgs, TrainArgs, UsageError,
+};
 use crate::data::DataError;
+use crate::jobs::{self, JobsError, Scheduler, SubmitRequest};
 use crate::nn::NnError;
 use crate::settings::SettingsError;
 use crate::spmd::World;
@@ -31,12 +34,14 @@ pub fn exit_status(error: &anyhow::Error) -> i32 {
         cause.is::<SettingsError>()
             || cause.is::<DataError>()
             || cause.is::<UsageError>()
+            || cause.downcast_ref::<BenchError>().is_some_and(BenchError::is_bad_input)
             || tools::is_bad_input(cause)
             || cause
                 .downcast_ref::<CheckpointError>()
                 .is_some_and(CheckpointError::is_bad_input)
             || matches!(cause.downcast_ref(), Some(NnError::Settings { .. }))
             || cause.downcast_ref::<TrainError>().is_some_and(TrainError::is_bad_input)
+            || cause.downcast_ref::<JobsError>().is_some_and(JobsError::is_bad_input)
     });
     if is_bad_input {
         BAD_INPUT
@@ -128,10 +133,50 @@ fn run_exit_command(command: &str) {
     }
 }
 
+/// Measures training steps, or with `--growth` what larger networks cost.
+pub fn bench(world: &World, arguments: &BenchArgs) -> Result<i32> {
+    let request = arguments.request();
+    match arguments.growth {
+        true => bench::growth(world, &request)?,
+        false => drop(bench::run(world, &request)?),
+    }
+    Ok(COMPLETE)
+}
+
+/// Draws measurements. One rank is enough.
+pub fn bench_plot(world: &World, arguments: &BenchPlotArgs) -> Result<i32> {
+    let plot = || bench::plot(&arguments.tables, &arguments.output);
+    world.agree(if world.is_root() { plot() } else { Ok(()) })?;
+    Ok(COMPLETE)
+}
+
+/// Writes a dataset to measure with. One rank is enough.
+pub fn bench_dataset(world: &World, arguments: &BenchDatasetArgs) -> Result<i32> {
+    let write = || bench::dataset::write(&arguments.folder, &arguments.request());
+    world.agree(if world.is_root() { write() } else { Ok(()) })?;
+    Ok(COMPLETE)
+}
+
 /// Reports how fast one thread makes batches from the settings' data. Every rank measures; rank 0 speaks.
 pub fn bench_data(world: &World, arguments: &BenchDataArgs) -> Result<i32> {
     let time = Duration::from_secs_f64(arguments.seconds);
     let measured = bench::data_pipeline(world, &arguments.settings, arguments.batch_size, time)?;
     log::info!("{measured}");
+    Ok(COMPLETE)
+}
+
+/// Submits a training to a cluster.
+pub fn submit(arguments: &SubmitArgs) -> Result<i32> {
+    let scheduler = match arguments.scheduler {
+        SchedulerName::Condor => Scheduler::Condor,
+        SchedulerName::Slurm => Scheduler::Slurm,
+    };
+    let request = SubmitRequest {
+        train_dir: arguments.train_dir.clone(),
+        checkpoint: arguments.checkpoint.clone(),
+        exit_command: arguments.exit_command.clone(),
+        dry_run: arguments.dry_run,
+    };
+    jobs::submit(scheduler, &request)?;
     Ok(COMPLETE)
 }

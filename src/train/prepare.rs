@@ -1,6 +1,7 @@
 //! What happens between reading the settings and the first stage.
 
 use super::interrupts::Interrupts;
+use super::matrix_library;
 use super::seeding::{self, DetectorBasis};
 use super::session::Session;
 use super::signals::Signals;
@@ -52,6 +53,7 @@ impl<'w> Session<'w> {
         }
 
         let checkpoint = resume.as_ref().map(|(checkpoint, _)| checkpoint);
+        matrix_library::choose(world, local.matrix_library, checkpoint)?;
         let seed = agree_on_seed(world, checkpoint, &local)?;
         local.set_seed(seed);
         let corpus = Corpus::open(world, &mut settings, &settings_file, &local, progress)?;
@@ -118,14 +120,18 @@ fn report_ranks(world: &World, local: &LocalSettings) {
         plural(world.size, "rank"),
         plural(world.nodes, "node")
     );
-    if local.num_gpus_is_given() && local.num_gpus != world.size {
+    if local.num_gpus_is_given() && local.ranks() != world.size {
+        let nodes = match local.num_nodes {
+            1 => String::new(),
+            nodes => format!(" and local.num_nodes {nodes}"),
+        };
         log::warn!(
-            "local.num_gpus is {}, but there {} {}: the number of ranks counts. Start {} with mpirun -np {} if that was meant.",
+            "local.num_gpus is {}{nodes}, but there {} {}: the number of ranks counts. Start {} with mpirun -np {} if that was meant.",
             local.num_gpus,
             if world.size == 1 { "is" } else { "are" },
             plural(world.size, "rank"),
-            plural(local.num_gpus, "rank"),
-            local.num_gpus
+            plural(local.ranks(), "rank"),
+            local.ranks()
         );
     }
 }
@@ -142,7 +148,7 @@ fn agree_on_seed(world: &World, checkpoint: Option<&Checkpoint>, local: &LocalSe
 }
 
 /// BatchNorm takes the statistics of the whole batch, over all ranks, unless the settings say otherwise.
-fn build_context(world: &World, local: &LocalSettings, seed: u64) -> BuildContext {
+pub fn build_context(world: &World, local: &LocalSettings, seed: u64) -> BuildContext {
     let synchronized = world.size > 1 && local.sync_batch_norm;
     let ranks: Option<Arc<dyn RankStatistics>> = synchronized.then(|| Arc::new(world.collectives()) as _);
     BuildContext {
