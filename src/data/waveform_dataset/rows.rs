@@ -120,6 +120,14 @@ impl WaveformRows {
         self.width
     }
 
+    /// Bytes that reading a row takes.
+    pub fn row_bytes(&self) -> usize {
+        match &self.store {
+            Store::Memory(_) => 2 * self.width * std::mem::size_of::<f32>(),
+            Store::Mapped { layout, .. } => 2 * layout.float as usize * self.width,
+        }
+    }
+
     /// Copies rows to `out` (`[rows, 2 width]`), in the order given. Errors when a number in them is not finite, or a
     /// row is not there.
     pub fn copy_rows(&self, rows: impl IntoIterator<Item = usize>, out: &mut [f32]) -> Result<(), DataError> {
