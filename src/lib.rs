@@ -20,6 +20,8 @@ pub mod checkpoint;
 
 pub mod train;
 
+pub mod report;
+
 pub mod bench;
 
 pub mod cli;

@@ -227,6 +227,31 @@ fn a_killed_run_ends_as_if_it_had_not_been() {
     }
 }
 
+/// The running statistics that each rank keeps to itself are brought back too; checkpoints inside epochs leave no trace.
+#[test]
+fn ranks_that_normalize_on_their_own_go_on_as_well() {
+    let mut workplace = hard_to_resume().with("local.sync_batch_norm", "false");
+    workplace.set("training.stage_0.epochs", "2");
+    workplace.set("training.stage_1.epochs", "1");
+    let whole = run(&workplace, 2, "whole");
+    assert!(
+        whole.stdout.contains("Communication per step: 1 collective, "),
+        "{}",
+        whole.output()
+    );
+    workplace.set("local.checkpoint_minutes", "0.001");
+    for batches in [5, 20] {
+        let ended = interrupt_after(batches, &workplace, 2, "stopped", USR1);
+        assert_eq!(ended.status.code(), Some(STOPPED), "{}", ended.output());
+        assert!(batches_done(&checkpoint(&workplace, "stopped")) > 0, "inside an epoch");
+    }
+    run(&workplace, 2, "stopped");
+    for file in ["history.txt", "model_latest.pt", "model_stage_0.pt"] {
+        let read = |train_dir: &str| fs::read(workplace.path(train_dir).join(file)).expect("the file");
+        assert!(read("whole") == read("stopped"), "{file} differs");
+    }
+}
+
 #[test]
 fn the_number_of_ranks_may_change() {
     let workplace = hard_to_resume();

@@ -10,6 +10,7 @@
 
 use super::DataError;
 use crate::gw::domain::UniformFrequencyDomain;
+use crate::torch_ext::product;
 use crate::torch_ext::strain::{Waveforms, STRETCH_ALIGNMENT};
 use num_complex::Complex64;
 use std::ops::Range;
@@ -59,7 +60,7 @@ impl Decompression {
     pub fn stretches(&self) -> Vec<Range<usize>> {
         match self.is_expanding() {
             true => stretches(self.min_index, self.bins).collect(),
-            false => vec![self.min_index..self.bins],
+            false => std::iter::once(self.min_index..self.bins).collect(),
         }
     }
 
@@ -92,10 +93,8 @@ impl Decompression {
         let weights = handle(weights, number);
         let products = scratch.tensor([3, prepared.size()[1], weights.size()[2]])?;
         for part in 0..3 {
-            let place = products.f_select(0, part)?;
-            let _ = prepared
-                .f_select(0, part)?
-                .f_mm_out(&place, &weights.f_select(0, part)?)?;
+            let mut place = products.f_select(0, part)?;
+            product(&prepared.f_select(0, part)?, &weights.f_select(0, part)?, &mut place)?;
         }
         Ok(Waveforms::Products(products))
     }

@@ -7,6 +7,7 @@ use tch::{Device, Kind, Tensor};
 
 use super::pipeline::Pipeline;
 use super::DataError;
+use crate::torch_ext::product;
 
 /// Edge of the square matrices whose product is the measure of the processor's arithmetic.
 const MATRIX: i64 = 1024;
@@ -91,6 +92,9 @@ impl fmt::Display for Throughput {
     }
 }
 
+/// Something that takes time, with the number of the repetition.
+type Work<'a> = dyn FnMut(u64) -> Result<(), DataError> + 'a;
+
 /// Measures the pipeline on the calling thread with batches of `batch_size` samples. Each figure is the median over the
 /// repetitions that fit into `duration`, after one that is not counted. The repetitions of all figures take turns, so that
 /// whatever else the machine does meets all of them alike.
@@ -99,12 +103,12 @@ pub fn measure(pipeline: &Pipeline, batch_size: usize, duration: Duration) -> Re
     // Scattered over the dataset, as a shuffled epoch is.
     let indices: Vec<usize> = (0..batch_size).map(|i| (i * 7919 + 13) % samples).collect();
     let square = || Tensor::f_rand([MATRIX, MATRIX], (Kind::Float, Device::Cpu));
-    let (left, right, product) = (square()?, square()?, square()?);
+    let (left, right, mut result) = (square()?, square()?, square()?);
     let (source, mut copy) = (
         Tensor::f_ones([COPIED], (Kind::Float, Device::Cpu))?,
         Tensor::f_zeros([COPIED], (Kind::Float, Device::Cpu))?,
     );
-    let mut works: [Box<dyn FnMut(u64) -> Result<(), DataError>>; 6] = [
+    let mut works: [Box<Work>; 6] = [
         Box::new(|epoch| pipeline.batch(&indices, epoch).map(drop)),
         Box::new(|epoch| {
             std::hint::black_box(pipeline.draws(&indices, epoch));
@@ -116,7 +120,7 @@ pub fn measure(pipeline: &Pipeline, batch_size: usize, duration: Duration) -> Re
             draws.noise = None;
             pipeline.assemble(&indices, &draws).map(drop)
         }),
-        Box::new(|_| Ok(left.f_mm_out(&product, &right).map(drop)?)),
+        Box::new(|_| Ok(product(&left, &right, &mut result)?)),
         Box::new(|_| Ok(copy.f_copy_(&source)?)),
     ];
     let mut times: [Vec<f64>; 6] = Default::default();

@@ -238,10 +238,11 @@ pub const LOCAL: &[Known] = &[
     // Our own.
     read("seed"),
     read("data_threads"),
+    read("matrix_library"),
     read("bucket_size_mb"),
     read("sync_batch_norm"),
     read("max_skipped_steps"),
-    not_yet("collective_timeout", "a time limit for collectives"),
+    read("collective_timeout"),
     read("gradient_noise_scale"),
     read("checkpoint_minutes"),
 ];

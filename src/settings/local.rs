@@ -30,8 +30,12 @@ pub struct LocalSettings {
     pub sync_batch_norm: bool,
     /// Steps in a row that may be skipped, because loss or gradient is not finite, before the run stops.
     pub max_skipped_steps: u64,
+    /// How long ranks wait for one another before the job ends.
+    pub collective_timeout: Duration,
     /// Estimate the gradient noise scale while training.
     pub gradient_noise_scale: bool,
+    /// Which library does the large matrix products of single precision, where it is not to be found out.
+    pub matrix_library: Option<MatrixLibrary>,
     /// PyTorch's precision of float32 matrix products, where given.
     pub float32_matmul_precision: Option<MatmulPrecision>,
     /// As written, for `local_settings.yaml`.
@@ -62,6 +66,12 @@ impl MatmulPrecision {
     }
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MatrixLibrary {
+    Mkl,
+    OneDnn,
+}
+
 /// Seconds and epochs; `None` is no limit.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RuntimeLimitSettings {
@@ -75,6 +85,9 @@ const DEFAULT_BUCKET_SIZE_MB: f64 = 25.0;
 
 /// A batch of bad luck ends sooner; a network that has diverged never recovers.
 const DEFAULT_MAX_SKIPPED_STEPS: u64 = 10;
+
+/// In seconds. Longer than writing a checkpoint to a slow file system takes, shorter than anyone wants to pay for GPUs that wait.
+const DEFAULT_COLLECTIVE_TIMEOUT: f64 = 600.0;
 
 impl LocalSettings {
     /// Reads a `local` section that stands alone.
@@ -165,7 +178,9 @@ impl LocalSettings {
             bucket_size_mb: local.number_or("bucket_size_mb", DEFAULT_BUCKET_SIZE_MB, &POSITIVE)?,
             sync_batch_norm: local.flag_or("sync_batch_norm", true)?,
             max_skipped_steps: local.count_or("max_skipped_steps", DEFAULT_MAX_SKIPPED_STEPS, 1)?,
+            collective_timeout: read_collective_timeout(local)?,
             gradient_noise_scale: local.flag_or("gradient_noise_scale", false)?,
+            matrix_library: read_matrix_library(local)?,
             float32_matmul_precision: read_matmul_precision(local)?,
             raw: Value::Null,
         })
@@ -174,6 +189,26 @@ impl LocalSettings {
 
 fn read_device(local: &mut Section) -> Result<Device, SettingsError> {
     local.choice("device", &[("cpu", Ok(Device::Cpu)), ("cuda", Err("training on GPUs"))])
+}
+
+/// A time that no clock can count is as good as none.
+fn read_collective_timeout(local: &mut Section) -> Result<Duration, SettingsError> {
+    let seconds = local.number_or("collective_timeout", DEFAULT_COLLECTIVE_TIMEOUT, &POSITIVE)?;
+    Ok(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
+}
+
+fn read_matrix_library(local: &mut Section) -> Result<Option<MatrixLibrary>, SettingsError> {
+    match local.get("matrix_library") {
+        None | Some(Value::Null) => Ok(None),
+        Some(_) => local.choice(
+            "matrix_library",
+            &[
+                ("auto", Ok(None)),
+                ("mkl", Ok(Some(MatrixLibrary::Mkl))),
+                ("onednn", Ok(Some(MatrixLibrary::OneDnn))),
+            ],
+        ),
+    }
 }
 
 fn read_matmul_precision(local: &mut Section) -> Result<Option<MatmulPrecision>, SettingsError> {

@@ -1,5 +1,6 @@
 //! The raw side: an MPI communicator with checked calls on host memory.
 
+use super::arrivals::Arrivals;
 use super::error::{Result, SpmdError};
 use super::number::Element;
 use mpi::ffi;
@@ -10,6 +11,9 @@ use std::sync::Arc;
 /// Elements per MPI call. MPI counts in `int`, and some libraries overflow on the bytes, so larger buffers go in
 /// pieces.
 const MAX_COUNT: usize = 1 << 27;
+
+/// Of all messages; each communicator carries one kind.
+const TAG: c_int = 0;
 
 extern "C" {
     fn dingo_mpi_in_place() -> *mut c_void;
@@ -67,6 +71,8 @@ pub(super) struct Communicator {
     pub rank: usize,
     pub size: usize,
     traffic: Arc<Traffic>,
+    /// The collectives this rank has come to.
+    pub arrivals: Arc<Arrivals>,
 }
 
 // SAFETY: the handle is only a name; MPI was initialized for calls from several threads, or `World` says that it was
@@ -77,6 +83,8 @@ unsafe impl Sync for Communicator {}
 /// A collective that is under way. The memory it works on must stay until `done` has said true.
 pub(super) struct Pending {
     requests: Vec<ffi::MPI_Request>,
+    complete: bool,
+    arrivals: Arc<Arrivals>,
 }
 
 // SAFETY: as for `Communicator`; a request is used by one thread at a time since `done` takes it mutably.
@@ -146,13 +154,22 @@ impl Communicator {
             rank: rank as usize,
             size: size as usize,
             traffic: traffic.clone(),
+            arrivals: Arc::default(),
         })
     }
 
     pub fn barrier(&self) -> Result<()> {
         self.traffic.add(0);
         // SAFETY: `raw` is a valid communicator.
-        check("MPI_Barrier", unsafe { ffi::MPI_Barrier(self.raw) })
+        self.watched(|| check("MPI_Barrier", unsafe { ffi::MPI_Barrier(self.raw) }))
+    }
+
+    /// Makes a blocking call, of which the watchdog knows.
+    fn watched(&self, call: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.arrivals.begin();
+        let result = call();
+        self.arrivals.complete();
+        result
     }
 
     /// Replaces `count` elements at `data` by their combination over ranks.
@@ -164,8 +181,11 @@ impl Communicator {
             self.traffic.add(piece as usize * element.bytes());
             let data = data.byte_add(offset * element.bytes());
             let op = combine.op();
-            let code = ffi::MPI_Allreduce(dingo_mpi_in_place(), data, piece, element.datatype(), op, self.raw);
-            check("MPI_Allreduce", code)?;
+            self.watched(|| {
+                let datatype = element.datatype();
+                let code = ffi::MPI_Allreduce(dingo_mpi_in_place(), data, piece, datatype, op, self.raw);
+                check("MPI_Allreduce", code)
+            })?;
         }
         Ok(())
     }
@@ -176,6 +196,7 @@ impl Communicator {
     /// As `all_reduce`, until `Pending::done` has said true.
     pub unsafe fn start_all_reduce_sum(&self, data: *mut c_void, count: usize, element: Element) -> Result<Pending> {
         let mut requests = Vec::new();
+        self.arrivals.begin();
         for (offset, piece) in pieces(count, MAX_COUNT) {
             self.traffic.add(piece as usize * element.bytes());
             let data = data.byte_add(offset * element.bytes());
@@ -185,7 +206,12 @@ impl Communicator {
             check("MPI_Iallreduce", code)?;
             requests.push(request);
         }
-        Ok(Pending { requests })
+        let arrivals = self.arrivals.clone();
+        Ok(Pending {
+            requests,
+            complete: false,
+            arrivals,
+        })
     }
 
     /// # Safety
@@ -194,10 +220,10 @@ impl Communicator {
         for (offset, piece) in pieces(count, MAX_COUNT) {
             self.traffic.add(piece as usize * element.bytes());
             let data = data.byte_add(offset * element.bytes());
-            check(
-                "MPI_Bcast",
-                ffi::MPI_Bcast(data, piece, element.datatype(), root as c_int, self.raw),
-            )?;
+            self.watched(|| {
+                let code = ffi::MPI_Bcast(data, piece, element.datatype(), root as c_int, self.raw);
+                check("MPI_Bcast", code)
+            })?;
         }
         Ok(())
     }
@@ -220,14 +246,44 @@ impl Communicator {
         }
         self.traffic.add(count * element.bytes());
         let (datatype, count) = (element.datatype(), count as c_int);
-        let code = ffi::MPI_Allgather(local, count, datatype, gathered, count, datatype, self.raw);
-        check("MPI_Allgather", code)
+        self.watched(|| {
+            let code = ffi::MPI_Allgather(local, count, datatype, gathered, count, datatype, self.raw);
+            check("MPI_Allgather", code)
+        })
+    }
+
+    /// Sends a few numbers to a rank, which is to look for them. Short messages do not wait for that.
+    pub fn send(&self, numbers: &[u64], to: usize) -> Result<()> {
+        let (data, count) = (numbers.as_ptr().cast(), numbers.len() as c_int);
+        // SAFETY: a live slice of this many numbers.
+        let code = unsafe { ffi::MPI_Send(data, count, Element::U64.datatype(), to as c_int, TAG, self.raw) };
+        check("MPI_Send", code)
+    }
+
+    /// Takes a message of this many numbers from any rank, if one has come.
+    pub fn receive_if_there(&self, numbers: &mut [u64]) -> Result<bool> {
+        let mut there: c_int = 0;
+        // SAFETY: valid places for the results; who looks is the only one that receives from this communicator.
+        unsafe {
+            let (any, ignored) = (ffi::RSMPI_ANY_SOURCE, ffi::RSMPI_STATUS_IGNORE);
+            check("MPI_Iprobe", ffi::MPI_Iprobe(any, TAG, self.raw, &mut there, ignored))?;
+            if there == 0 {
+                return Ok(false);
+            }
+            let (data, count) = (numbers.as_mut_ptr().cast(), numbers.len() as c_int);
+            let code = ffi::MPI_Recv(data, count, Element::U64.datatype(), any, TAG, self.raw, ignored);
+            check("MPI_Recv", code)?;
+        }
+        Ok(true)
     }
 }
 
 impl Pending {
     /// Whether the collective is complete; lets MPI move its data.
     pub fn done(&mut self) -> Result<bool> {
+        if self.complete {
+            return Ok(true);
+        }
         let mut flag: c_int = 0;
         // SAFETY: the requests are ours, MPI sets each to null when it completes.
         let code = unsafe {
@@ -240,7 +296,11 @@ impl Pending {
             )
         };
         check("MPI_Testall", code)?;
-        Ok(flag != 0)
+        self.complete = flag != 0;
+        if self.complete {
+            self.arrivals.complete();
+        }
+        Ok(self.complete)
     }
 }
 

@@ -5,6 +5,7 @@
 //! [`Collectives`] is how everything else reaches the other ranks with tensors.
 
 mod agree;
+mod arrivals;
 mod bucket;
 mod collectives;
 mod communicator;
@@ -14,6 +15,7 @@ mod number;
 mod progress;
 mod reducer;
 mod transport;
+mod watchdog;
 mod world;
 
 pub use agree::RankFailure;

@@ -5,10 +5,12 @@ use super::communicator::{Combine, Communicator, Traffic};
 use super::error::{Result, SpmdError};
 use super::failure;
 use super::number::{Element, Number};
+use super::watchdog::Watchdog;
 use mpi::environment::{Threading, Universe};
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// Everything about the ranks, as one value that `main` makes and passes down.
 ///
@@ -31,6 +33,7 @@ pub struct World {
     pub(super) exit_status: fn(&anyhow::Error) -> i32,
     links: Option<Links>,
     traffic: Arc<Traffic>,
+    watchdog: OnceLock<Watchdog>,
     /// Ends MPI when dropped, which waits for the other ranks; so only `end` does it. A process that exits without is
     /// one that failed, and mpirun ends the job.
     universe: Option<ManuallyDrop<Universe>>,
@@ -41,6 +44,7 @@ struct Links {
     talk: Arc<Communicator>,
     tensors: Arc<Communicator>,
     gradients: Arc<Communicator>,
+    watchdogs: Arc<Communicator>,
 }
 
 impl World {
@@ -71,6 +75,7 @@ impl World {
                 talk: Arc::new(talk),
                 tensors: Arc::new(Communicator::duplicate_world(&traffic)?),
                 gradients: Arc::new(Communicator::duplicate_world(&traffic)?),
+                watchdogs: Arc::new(Communicator::duplicate_world(&traffic)?),
             });
         }
         failure::abort_job_on_panic(world.who());
@@ -92,6 +97,7 @@ impl World {
             exit_status,
             links: None,
             traffic: Arc::new(Traffic::default()),
+            watchdog: OnceLock::new(),
             universe: None,
         }
     }
@@ -102,7 +108,7 @@ impl World {
     }
 
     /// The collectives and bytes of this rank so far, of every kind.
-    pub fn traffic(&self) -> &Traffic {
+    pub fn traffic(&self) -> &Arc<Traffic> {
         &self.traffic
     }
 
@@ -235,6 +241,27 @@ impl World {
         Ok(gathered)
     }
 
+    /// From here on a collective that does not complete within `limit` ends the job, with a message that names the ranks which
+    /// have not arrived. All ranks call this, once.
+    ///
+    /// # Errors
+    /// If the system gives no thread.
+    pub fn watch_collectives(&self, limit: Duration) -> Result<()> {
+        let Some(links) = &self.links else { return Ok(()) };
+        if !self.threads_may_communicate {
+            log::warn!(
+                "this MPI allows no thread of its own to watch the collectives: local.collective_timeout has no effect"
+            );
+            return Ok(());
+        }
+        // In the order of `watchdog::PURPOSES`.
+        let arrivals = [&links.talk, &links.tensors, &links.gradients].map(|link| link.arrivals.clone());
+        let watchdog = Watchdog::start(links.watchdogs.clone(), arrivals, self.hosts.clone(), limit)?;
+        self.watchdog
+            .set(watchdog)
+            .map_err(|_| SpmdError::Usage("the collectives are watched already".into()))
+    }
+
     /// This rank as messages name it: `rank 1 on node3`.
     pub fn who(&self) -> String {
         format!(
@@ -252,6 +279,8 @@ impl World {
     /// Lets all ranks come here and ends MPI.
     pub(super) fn finalize(mut self) -> Result<()> {
         self.barrier()?;
+        // It uses MPI until it has stopped.
+        drop(self.watchdog.take());
         if let Some(universe) = self.universe.take() {
             drop(ManuallyDrop::into_inner(universe));
         }

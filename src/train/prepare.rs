@@ -1,6 +1,7 @@
 //! What happens between reading the settings and the first stage.
 
 use super::interrupts::Interrupts;
+use super::matrix_library;
 use super::seeding::{self, DetectorBasis};
 use super::session::Session;
 use super::signals::Signals;
@@ -52,9 +53,12 @@ impl<'w> Session<'w> {
         }
 
         let checkpoint = resume.as_ref().map(|(checkpoint, _)| checkpoint);
+        matrix_library::choose(world, local.matrix_library, checkpoint)?;
         let seed = agree_on_seed(world, checkpoint, &local)?;
         local.set_seed(seed);
         let corpus = Corpus::open(world, &mut settings, &settings_file, &local, progress)?;
+        // Not before: one rank of a node may have copied the waveforms for the others, however long that takes.
+        world.watch_collectives(local.collective_timeout)?;
 
         let epoch = checkpoint.map_or(0, |checkpoint| checkpoint.epoch);
         let iteration = checkpoint.map_or(0, |checkpoint| checkpoint.iteration);
@@ -140,7 +144,7 @@ fn agree_on_seed(world: &World, checkpoint: Option<&Checkpoint>, local: &LocalSe
 }
 
 /// BatchNorm takes the statistics of the whole batch, over all ranks, unless the settings say otherwise.
-fn build_context(world: &World, local: &LocalSettings, seed: u64) -> BuildContext {
+pub fn build_context(world: &World, local: &LocalSettings, seed: u64) -> BuildContext {
     let synchronized = world.size > 1 && local.sync_batch_norm;
     let ranks: Option<Arc<dyn RankStatistics>> = synchronized.then(|| Arc::new(world.collectives()) as _);
     BuildContext {
@@ -176,7 +180,7 @@ fn new_model(
     Ok((model, bases))
 }
 
-fn load_model(
+pub(super) fn load_model(
     settings: &TrainSettings,
     checkpoint: &Checkpoint,
     path: &Path,
@@ -189,7 +193,7 @@ fn load_model(
 }
 
 /// The state of the stage that the checkpoint was written inside of; `None` at the beginning of one.
-fn resume_stage(
+pub(super) fn resume_stage(
     settings: &TrainSettings,
     progress: Progress,
     resume: Option<&(Checkpoint, PathBuf)>,
@@ -227,17 +231,25 @@ fn open_train_dir(
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     let paths = CheckpointPaths::new(train_dir, local.checkpoint_epochs);
-    let open = |name: &str| match resume {
-        None => History::create(train_dir, name),
-        Some((checkpoint, _)) => History::resume(train_dir, name, checkpoint.epoch),
-    };
-    let history = open(History::NAME)?;
-    let noise_scale = local.gradient_noise_scale.then(|| open(History::NOISE_SCALE));
-    let noise_scale = noise_scale.transpose()?;
+    let (history, noise_scale) = histories(train_dir, local, resume)?;
     let Some((checkpoint, path)) = resume else {
         return Ok(Recorder::new(paths, history, noise_scale, None));
     };
     let is_latest = *path == paths.latest();
     let latest = is_latest.then_some((checkpoint.epoch, progress.batches));
     Ok(Recorder::new(paths, history, noise_scale, latest))
+}
+
+/// The history, and that of the noise scale where it is asked for. Only reads.
+pub(super) fn histories(
+    train_dir: &Path,
+    local: &LocalSettings,
+    resume: Option<&(Checkpoint, PathBuf)>,
+) -> Result<(History, Option<History>), TrainError> {
+    let open = |name: &str| match resume {
+        None => History::create(train_dir, name),
+        Some((checkpoint, _)) => History::resume(train_dir, name, checkpoint.epoch),
+    };
+    let noise_scale = local.gradient_noise_scale.then(|| open(History::NOISE_SCALE));
+    Ok((open(History::NAME)?, noise_scale.transpose()?))
 }

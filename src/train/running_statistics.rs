@@ -58,9 +58,28 @@ impl RunningStatistics {
         copy(&self.kept, &mut self.flat)
     }
 
-    /// Where ranks normalize by their own shares, makes the statistics their average: what a test or a checkpoint needs. They
-    /// are linear in what the batches contribute, so averaging now and then changes nothing about the next average. All ranks
+    /// The statistics of all ranks, `[ranks, n]`, where each has its own: what a run inside an epoch goes on from. All ranks
     /// call this together.
+    pub fn of_ranks(&self, world: &World) -> Result<Option<Tensor>> {
+        match &self.flat {
+            Some(flat) if self.per_rank && world.size > 1 => Ok(Some(world.collectives().all_gather(flat)?)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Takes back what `of_ranks` gave, on the same number of ranks; on another they begin with their average, which is what
+    /// the network holds.
+    pub fn take_own(&mut self, world: &World, of_ranks: &Tensor) -> Result<()> {
+        if let (Some(flat), true) = (&mut self.flat, self.per_rank) {
+            if of_ranks.size() == [world.size as i64, flat.numel() as i64] {
+                no_grad(|| flat.f_copy_(&of_ranks.f_select(0, world.rank as i64)?))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where ranks normalize by their own shares, makes the statistics their average: what a test or a checkpoint needs. All
+    /// ranks call this together.
     pub fn average(&mut self, world: &World) -> Result<()> {
         if let (Some(flat), true) = (&mut self.flat, self.per_rank && world.size > 1) {
             let _ = no_grad(|| flat.f_div_scalar_(world.size as f64))?;

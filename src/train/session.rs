@@ -4,9 +4,10 @@ use super::epoch::{test_epoch, train_epoch, EpochEnd, Training};
 use super::interrupts::{Interrupt, Interrupts, StopReason};
 use super::snapshot::{EpochResult, Identity, Moment, Recorder};
 use super::stage_state::StageState;
+use super::stage_tools::StageTools;
 use super::{
-    compare_replicas, Corpus, EarlyStopping, EpochInfo, Estimate, LossInfo, Precision, PrintEvery, Progress,
-    RuntimeLimits, Scheduler, StageLoaders, Stepper, TrainError,
+    compare_replicas, Corpus, EarlyStopping, EpochInfo, LossInfo, Precision, PrintEvery, Progress, RuntimeLimits,
+    StageLoaders, TrainError,
 };
 use crate::nn::Mode;
 use crate::posterior::PosteriorModel;
@@ -17,7 +18,7 @@ use std::time::Instant;
 use tch::Device;
 
 /// Data threads of a rank when the settings do not say. The pipeline makes thousands of samples per second and thread.
-const DATA_THREADS: usize = 1;
+pub const DATA_THREADS: usize = 1;
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,15 +49,6 @@ pub struct Session<'w> {
     pub(super) iteration: u64,
     /// Of the checkpoint, until the stage that it was written in takes it.
     pub(super) resumed: Option<StageState>,
-}
-
-/// What belongs to one stage alone.
-struct StageTools {
-    stepper: Stepper,
-    scheduler: Scheduler,
-    early_stopping: Option<EarlyStopping>,
-    /// Of the epoch that the run is inside of.
-    loss_sums: Option<[f64; 2]>,
 }
 
 impl Session<'_> {
@@ -185,14 +177,7 @@ impl Session<'_> {
                 self.world.agree(StageState::new(stage, network.parameters()))?
             }
         };
-        let mut stepper = Stepper::new(self.world, network, state.optimizer, stage, &self.local)?;
-        stepper.go_on_with(state.scaler, state.noise_scale);
-        Ok(StageTools {
-            stepper,
-            scheduler: state.scheduler,
-            early_stopping: state.early_stopping,
-            loss_sums: state.loss_sums,
-        })
+        StageTools::new(self.world, network, state, stage, &self.local)
     }
 
     /// The next epoch, or what is left of it, up to its entry in the history.
@@ -214,6 +199,9 @@ impl Session<'_> {
             return Ok(Step::Stop);
         };
         report_duration(started);
+        if let Some(line) = tools.stepper.communication.take_report() {
+            log::info!("{line}");
+        }
         tools.stepper.statistics.average(self.world)?;
         compare_replicas(self.world, self.model.state())?;
 
@@ -238,7 +226,7 @@ impl Session<'_> {
             train_loss,
             test_loss,
             lr,
-            noise_scale: self.noise_scale(tools),
+            noise_scale: tools.noise_scale(self.world.size),
             is_best,
             ends_stage: (self.progress.stage > stage_number).then_some(stage_number),
         };
@@ -315,6 +303,8 @@ impl Session<'_> {
         tools: &mut StageTools,
         write: impl FnOnce(&mut Recorder, &Identity, &Moment) -> Result<()>,
     ) -> Result<()> {
+        // The checkpoint's network has the average; training goes on as if it had not been written.
+        let rank_statistics = tools.stepper.statistics.of_ranks(self.world)?;
         tools.stepper.statistics.average(self.world)?;
         let moment = Moment {
             model: self.model.as_ref(),
@@ -326,29 +316,17 @@ impl Session<'_> {
             iteration: self.iteration,
             progress: self.progress,
             loss_sums: tools.loss_sums,
+            rank_statistics: rank_statistics.as_ref(),
         };
         let written = self
             .recorder
             .as_mut()
             .map_or(Ok(()), |recorder| write(recorder, &self.identity, &moment));
+        if let Some(of_ranks) = &rank_statistics {
+            tools.stepper.statistics.take_own(self.world, of_ranks)?;
+        }
         self.interrupts.checkpoint_made();
         self.world.agree(written)
-    }
-
-    /// What is known of it, told in the log.
-    fn noise_scale(&self, tools: &StageTools) -> Option<(Estimate, u64)> {
-        let norms = tools.stepper.norms.as_ref()?;
-        let Some(estimate) = norms.noise_scale.estimate() else {
-            log::info!("Gradient noise scale: not known yet.");
-            return None;
-        };
-        let batch_size = estimate.batch_size(self.world.size);
-        log::info!(
-            "Gradient noise scale: {:.0} +- {:.0} samples; it suggests a batch size of {batch_size}.",
-            estimate.noise_scale,
-            estimate.standard_error
-        );
-        Some((estimate, batch_size))
     }
 
     /// All ranks know that the run has diverged; rank 0 tells what is left.

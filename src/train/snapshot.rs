@@ -1,10 +1,12 @@
 //! From a run in progress to a checkpoint, and to files in the train dir.
 
+use super::matrix_library;
 use super::writer::{Contents, NewFile, Writer};
 use super::{CheckpointPaths, EarlyStopping, Estimate, History, Progress, Scheduler, Stepper};
 use crate::checkpoint::{Checkpoint, Dict, Metadata, Object, OptimizerState, StateEntry, TrainingState, DINGO_VERSION};
 use crate::posterior::PosteriorModel;
 use crate::settings::{StageSettings, TrainSettings, Value};
+use crate::torch_ext::chosen_matrix_library;
 use anyhow::{Context, Result};
 use indexmap::IndexMap;
 use std::path::PathBuf;
@@ -58,10 +60,15 @@ pub struct Moment<'a> {
     pub progress: Progress,
     /// Of the epoch that `progress` is inside of: see [`LossInfo::sums`](super::LossInfo::sums).
     pub loss_sums: Option<[f64; 2]>,
+    /// Each rank's running statistics of batch normalization, `[ranks, n]`, where they differ.
+    pub rank_statistics: Option<&'a Tensor>,
 }
 
 /// Key of the loss sums under `spmd`.
 const LOSS_SUMS: &str = "loss_sums";
+
+/// Key of the ranks' own running statistics under `spmd`.
+pub const RANK_STATISTICS: &str = "rank_statistics";
 
 /// The loss sums that a checkpoint holds.
 pub fn loss_sums(spmd: &Object) -> Option<[f64; 2]> {
@@ -103,6 +110,7 @@ impl Identity {
     fn spmd(&self, moment: &Moment) -> Dict {
         let mut spmd = Dict::default();
         spmd.set("seed", self.seed);
+        spmd.set(matrix_library::KEY, chosen_matrix_library().name());
         spmd.set("progress", moment.progress.to_object());
         spmd.set("complete", moment.progress.stage >= self.settings.stages.len());
         if let Some(sums) = moment.loss_sums {
@@ -110,6 +118,9 @@ impl Identity {
         }
         if let Some(early_stopping) = moment.early_stopping {
             spmd.set("early_stopping", early_stopping.state());
+        }
+        if let Some(of_ranks) = moment.rank_statistics {
+            spmd.set(RANK_STATISTICS, of_ranks.shallow_clone());
         }
         spmd.set("scaler", moment.stepper.precision.scaler.state());
         if let Some(norms) = &moment.stepper.norms {

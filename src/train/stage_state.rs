@@ -1,7 +1,7 @@
 //! What belongs to one stage and is kept in its checkpoints.
 
 use super::{snapshot, EarlyStopping, GradScaler, NoiseScale, Optimizer, Precision, Progress, Scheduler};
-use crate::checkpoint::{Checkpoint, CheckpointError};
+use crate::checkpoint::{Checkpoint, CheckpointError, Object};
 use crate::settings::StageSettings;
 use anyhow::{Context, Result};
 use std::path::Path;
@@ -15,6 +15,8 @@ pub struct StageState {
     pub noise_scale: NoiseScale,
     /// Of the epoch that the run is inside of: see [`LossInfo::sums`](super::LossInfo::sums).
     pub loss_sums: Option<[f64; 2]>,
+    /// Where each rank has its own: see [`RunningStatistics::of_ranks`](super::RunningStatistics::of_ranks).
+    pub rank_statistics: Option<Tensor>,
 }
 
 impl StageState {
@@ -32,6 +34,7 @@ impl StageState {
             scaler: Precision::new(stage, Device::Cpu).scaler,
             noise_scale: NoiseScale::default(),
             loss_sums: None,
+            rank_statistics: None,
         })
     }
 
@@ -72,6 +75,11 @@ impl StageState {
                 .load_state("spmd.noise_scale", &noise_scale)
                 .with_context(in_file)?;
         }
+        let of_ranks = checkpoint
+            .spmd
+            .as_ref()
+            .and_then(|spmd| spmd.get(snapshot::RANK_STATISTICS));
+        self.rank_statistics = of_ranks.and_then(Object::as_tensor).map(Tensor::shallow_clone);
         if progress.batches > batches {
             let message = format!("is {}, but an epoch has {batches}", progress.batches);
             return Err(CheckpointError::invalid(path, "spmd.progress.batches", message).into());

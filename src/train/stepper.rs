@@ -1,5 +1,6 @@
 //! From gradients to an optimizer step, with what watches over it.
 
+use super::communication::Communication;
 use super::part_norms::PartNorms;
 use super::skipped_steps::{NotFinite, SkippedSteps};
 use super::{GradScaler, NoiseScale, Optimizer, Precision, RunningStatistics};
@@ -16,6 +17,7 @@ pub struct Stepper {
     pub reducer: GradientReducer,
     pub precision: Precision,
     pub statistics: RunningStatistics,
+    pub communication: Communication,
     pub skipped: SkippedSteps,
     /// Where the noise scale is asked for and can be known.
     pub norms: Option<PartNorms>,
@@ -60,6 +62,7 @@ impl Stepper {
             reducer: GradientReducer::with_options(world, &trainable, &options)?,
             precision: Precision::new(stage, Device::Cpu),
             statistics: RunningStatistics::new(state, !local.sync_batch_norm)?,
+            communication: Communication::new(world),
             skipped: SkippedSteps::new(local.max_skipped_steps),
             norms,
             passes,
@@ -76,6 +79,7 @@ impl Stepper {
 
     /// At the beginning of a step.
     pub fn begin(&mut self) -> Result<()> {
+        self.communication.begin();
         self.reducer.zero()?;
         self.statistics.keep()
     }
@@ -99,6 +103,7 @@ impl Stepper {
     /// # Errors
     /// [`TrainError::Diverged`](super::TrainError::Diverged) after too many steps that were not made.
     pub fn step(&mut self, reduced: &Reduced, mean_loss: f64, samples: u64) -> Result<bool> {
+        self.communication.end(reduced);
         let scale = self.precision.scaler.scale();
         let gradient = square_norm(self.reducer.flat_gradients(), 1.0 / scale)?;
         let not_finite = match (mean_loss.is_finite(), gradient.finite) {

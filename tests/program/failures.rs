@@ -75,6 +75,24 @@ fn a_killed_rank_ends_the_job_and_the_run_goes_on_as_if_nothing_had_happened() {
     }
 }
 
+/// A rank that is stopped says nothing and dies of nothing, so only the time tells.
+#[test]
+fn a_rank_that_hangs_is_named_and_the_job_ends() {
+    let workplace = long_run().with("local.collective_timeout", "1");
+    let mut stopped = std::sync::Mutex::new(0);
+    let (ended, took) = disturb(&workplace, 2, |ranks| {
+        *stopped.lock().unwrap() = ranks[1];
+        // SAFETY: a signal to a process that this test started.
+        assert_eq!(unsafe { libc::kill(ranks[1], libc::SIGSTOP) }, 0);
+    });
+    // SAFETY: as above; it must not be left behind, should mpirun not have ended it.
+    unsafe { libc::kill(*stopped.get_mut().unwrap(), libc::SIGKILL) };
+    ended.assert_status(FAILED);
+    assert!(took < PROMPTLY, "{took:?}: {}", ended.output());
+    ended.assert_error(&["rank 0 on ", "rank 1 on ", "not answering", "local.collective_timeout"]);
+    assert!(Checkpoint::load(workplace.latest()).unwrap().epoch >= 1);
+}
+
 /// What must hold when checkpoints cannot be written any more: status 1, told once with file and reason, the last one
 /// intact, and no remains.
 #[track_caller]

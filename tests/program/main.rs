@@ -4,12 +4,16 @@
 mod common;
 mod workplace;
 
+mod append_stage;
 mod bad_checkpoints;
 mod bad_data;
 mod bad_settings;
+mod check;
 mod command_line;
 mod dingo;
+mod export;
 mod failures;
+mod inspect;
 mod precision;
 mod ranks;
 mod resuming;

@@ -63,6 +63,8 @@ fn dingos_other_keys_are_accepted() {
         ),
         ("local.seed", "7"),
         ("local.data_threads", "3"),
+        ("local.matrix_library", "auto"),
+        ("local.matrix_library", "onednn"),
     ];
     for (key, yaml) in cases {
         with(key, yaml);
@@ -314,4 +316,5 @@ fn failure_is_looked_for_by_default() {
     let local = with("local.seed", "1").local;
     assert!(local.sync_batch_norm && !local.gradient_noise_scale);
     assert_eq!(local.max_skipped_steps, 10);
+    assert_eq!(local.collective_timeout, std::time::Duration::from_secs(600));
 }

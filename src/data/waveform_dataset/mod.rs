@@ -10,7 +10,7 @@ use crate::gw::noise_curve::NoiseCurve;
 use crate::settings::{DataSettings, Value};
 use crate::torch_ext::strain::Waveforms;
 use num_complex::Complex64;
-use rows::WaveformRows;
+use rows::{Access, WaveformRows};
 use std::ops::Range;
 use std::path::Path;
 use tch::Tensor;
@@ -42,6 +42,19 @@ impl WaveformDataset {
     /// Waveforms must be finite numbers: all are checked when they are read into memory or the file is below 1 GiB, else a
     /// thousand rows now and every batch when it is read.
     pub fn open(path: &Path, settings: &DataSettings, leave_waveforms_on_disk: bool) -> Result<Self, DataError> {
+        match leave_waveforms_on_disk {
+            true => Self::open_with(path, settings, Access::Mapped),
+            false => Self::open_with(path, settings, Access::Memory),
+        }
+    }
+
+    /// Finds the faults that [`WaveformDataset::open`] finds, without the hour that reading all waveforms may take: of large
+    /// datasets some rows are looked at. The polarizations of a dataset that is only surveyed cannot be had.
+    pub fn survey(path: &Path, settings: &DataSettings) -> Result<Self, DataError> {
+        Self::open_with(path, settings, Access::Survey)
+    }
+
+    fn open_with(path: &Path, settings: &DataSettings, access: Access) -> Result<Self, DataError> {
         let file = DataFile::open(path)?;
         let file_settings = file.settings()?;
         let file_domain = file.uniform_domain(&file_settings, "domain")?;
@@ -81,7 +94,7 @@ impl WaveformDataset {
                     [count, stored_width]
                 )));
             }
-            WaveformRows::open(&file, key, &dataset, width, leave_waveforms_on_disk)
+            WaveformRows::open(&file, key, &dataset, width, access)
         };
         Ok(Self {
             plus: open_rows("polarizations/h_plus")?,
@@ -93,10 +106,27 @@ impl WaveformDataset {
         })
     }
 
+    /// The domain that a file tells of itself, without a look at its waveforms.
+    pub fn domain_of_file(path: &Path) -> Result<UniformFrequencyDomain, DataError> {
+        let file = DataFile::open(path)?;
+        file.uniform_domain(&file.settings()?, "domain")
+    }
+
     /// Number of samples; at least one.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.plus.count()
+    }
+
+    /// Bytes that the polarizations take in memory, on each rank, when they are not left on disk; and in the file.
+    pub fn waveform_bytes(&self) -> [u64; 2] {
+        let in_memory = 2 * self.len() as u64 * self.plus.width() as u64 * 8;
+        [in_memory, self.plus.stored_bytes() + self.cross.stored_bytes()]
+    }
+
+    /// Whether the polarizations can be left on disk, shared by the ranks of a node.
+    pub fn can_be_mapped(&self) -> bool {
+        self.plus.can_be_mapped() && self.cross.can_be_mapped()
     }
 
     /// The domain after `domain_update`.
