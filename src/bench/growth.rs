@@ -29,7 +29,7 @@ const SIZES: [Size; 5] = [
 ];
 
 impl Size {
-    fn of<'s>(self, settings: &'s mut Settings) -> &'s mut usize {
+    fn of(self, settings: &mut Settings) -> &mut usize {
         let model = &mut settings.train.model;
         let input_dims = model.embedding.input_dims.get_or_insert_default();
         match self {
