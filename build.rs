@@ -22,6 +22,8 @@ fn main() {
             .flag("-ffp-contract=off")
             .flag("-fno-math-errno")
             .flag("-fno-trapping-math")
+            // Without it at::parallel_for would not be parallel.
+            .flag("-fopenmp")
             .opt_level(3)
             .files(&sources)
             .compile("dingo_torch_ext");
@@ -35,6 +37,8 @@ fn main() {
         .file("src/spmd/in_place.c")
         .compile("dingo_mpi_in_place");
 
+    // libtorch brings its own; the soname is the same, so that the process has one.
+    println!("cargo:rustc-link-arg=-lgomp");
     // The wheel's libtorch finds its own siblings (NVIDIA's libraries) through their $ORIGIN rpaths.
     println!("cargo:rustc-link-arg=-Wl,-rpath,{}", lib.display());
 }

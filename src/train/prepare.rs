@@ -1,6 +1,7 @@
 //! What happens between reading the settings and the first stage.
 
 use super::interrupts::Interrupts;
+use super::matrix_library;
 use super::seeding::{self, DetectorBasis};
 use super::session::Session;
 use super::signals::Signals;
@@ -52,6 +53,7 @@ impl<'w> Session<'w> {
         }
 
         let checkpoint = resume.as_ref().map(|(checkpoint, _)| checkpoint);
+        matrix_library::choose(world, local.matrix_library, checkpoint)?;
         let seed = agree_on_seed(world, checkpoint, &local)?;
         local.set_seed(seed);
         let corpus = Corpus::open(world, &mut settings, &settings_file, &local, progress)?;
@@ -146,7 +148,7 @@ fn agree_on_seed(world: &World, checkpoint: Option<&Checkpoint>, local: &LocalSe
 }
 
 /// BatchNorm takes the statistics of the whole batch, over all ranks, unless the settings say otherwise.
-fn build_context(world: &World, local: &LocalSettings, seed: u64) -> BuildContext {
+pub fn build_context(world: &World, local: &LocalSettings, seed: u64) -> BuildContext {
     let synchronized = world.size > 1 && local.sync_batch_norm;
     let ranks: Option<Arc<dyn RankStatistics>> = synchronized.then(|| Arc::new(world.collectives()) as _);
     BuildContext {
