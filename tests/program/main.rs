@@ -8,6 +8,7 @@ mod append_stage;
 mod bad_checkpoints;
 mod bad_data;
 mod bad_settings;
+mod bench;
 mod check;
 mod command_line;
 mod dingo;
