@@ -6,7 +6,7 @@ pub use tools::{AppendStageArgs, CheckArgs, ExportArgs, InspectArgs};
 
 use crate::bench::dataset::DatasetRequest;
 use crate::bench::{BenchRequest, Variant};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
 
 /// Trains Dingo's gravitational-wave posterior networks, data-parallel under MPI.
@@ -47,6 +47,8 @@ pub enum Command {
     AppendStage(AppendStageArgs),
     /// Write a network for inference, without training state: .pt, or Dingo's HDF5 format
     Export(ExportArgs),
+    /// Submit a training to a cluster, as jobs that follow one another until it is complete
+    Submit(SubmitArgs),
 }
 
 impl Cli {
@@ -229,6 +231,35 @@ pub struct BenchDataArgs {
     /// Samples a batch [default: the first stage's batch_size]
     #[arg(long)]
     pub batch_size: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+pub struct SubmitArgs {
+    /// Who runs the jobs
+    #[arg(value_enum)]
+    pub scheduler: SchedulerName,
+
+    /// Folder of the run: it holds train_settings.yaml to begin with, or model_latest.pt to go on from
+    #[arg(long, alias = "train_dir", value_name = "DIR")]
+    pub train_dir: PathBuf,
+
+    /// Go on from this checkpoint instead of the train dir's model_latest.pt
+    #[arg(long, value_name = "FILE")]
+    pub checkpoint: Option<PathBuf>,
+
+    /// Shell command to run once all stages are complete
+    #[arg(long, alias = "exit_command", value_name = "CMD")]
+    pub exit_command: Option<String>,
+
+    /// Print what would be submitted; write and submit nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum SchedulerName {
+    Condor,
+    Slurm,
 }
 
 /// The command line cannot be carried out as it stands.

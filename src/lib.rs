@@ -22,6 +22,8 @@ pub mod train;
 
 pub mod report;
 
+pub mod jobs;
+
 pub mod bench;
 
 pub mod cli;

@@ -32,6 +32,7 @@ fn main() -> ExitCode {
         Some(Command::Inspect(arguments)) => program::inspect(arguments),
         Some(Command::AppendStage(arguments)) => program::append_stage(arguments),
         Some(Command::Export(arguments)) => program::export(arguments),
+        Some(Command::Submit(arguments)) => program::submit(arguments),
     };
     ExitCode::from(world.end(result) as u8)
 }

@@ -25,4 +25,4 @@ pub use error::SpmdError;
 pub use failure::abort_job;
 pub use number::Number;
 pub use reducer::{GradientReducer, Reduced, ReducerOptions, RANK_SLOTS, SCALAR_SLOTS};
-pub use world::World;
+pub use world::{mpi_library, World};

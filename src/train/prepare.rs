@@ -133,14 +133,18 @@ fn report_ranks(world: &World, local: &LocalSettings) {
         plural(world.size, "rank"),
         plural(world.nodes, "node")
     );
-    if local.num_gpus_is_given() && local.num_gpus != world.size {
+    if local.num_gpus_is_given() && local.ranks() != world.size {
+        let nodes = match local.num_nodes {
+            1 => String::new(),
+            nodes => format!(" and local.num_nodes {nodes}"),
+        };
         log::warn!(
-            "local.num_gpus is {}, but there {} {}: the number of ranks counts. Start {} with mpirun -np {} if that was meant.",
+            "local.num_gpus is {}{nodes}, but there {} {}: the number of ranks counts. Start {} with mpirun -np {} if that was meant.",
             local.num_gpus,
             if world.size == 1 { "is" } else { "are" },
             plural(world.size, "rank"),
-            plural(local.num_gpus, "rank"),
-            local.num_gpus
+            plural(local.ranks(), "rank"),
+            local.ranks()
         );
     }
 }

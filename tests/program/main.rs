@@ -9,6 +9,7 @@ mod bad_checkpoints;
 mod bad_data;
 mod bad_settings;
 mod basis_cache;
+mod bench;
 mod check;
 mod command_line;
 mod dingo;
