@@ -5,6 +5,7 @@
 //! `snapshot` turns a moment into files.
 
 mod append_stage;
+mod basis_cache;
 mod check;
 mod checkpoint_paths;
 mod communication;

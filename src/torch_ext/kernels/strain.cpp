@@ -2,6 +2,8 @@
 
 #include "strain.h"
 
+#include <ATen/Parallel.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -186,5 +188,7 @@ extern "C" void dingo_strain_network_inputs(int level, const Projection* p, int6
 
 // Row i of output is the clean strain of projection i, complex and interleaved.
 extern "C" void dingo_strain_clean(const Projection* p, int64_t count, int64_t bins, float whitening, float* output) {
-  for (int64_t i = 0; i < count; ++i) clean_strain(p[i], bins, whitening, output + i * 2 * bins);
+  at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) clean_strain(p[i], bins, whitening, output + i * 2 * bins);
+  });
 }
