@@ -324,3 +324,34 @@ fn a_basis_is_written_with_the_bins_that_the_network_leaves_out() {
     let error = basis.write(&nowhere).unwrap_err();
     assert!(error.to_string().contains("missing/svd_H1.hdf5"), "{error}");
 }
+
+#[test]
+fn a_written_basis_is_read_again() {
+    let waveforms = Tensor::randn([12, 30], (Kind::ComplexFloat, tch::Device::Cpu));
+    let share = Share {
+        waveforms: &waveforms,
+        first: 0,
+        total: 12,
+    };
+    let mut basis = SvdBasis::compute(share, 5, 6, 1, &SingleRank).unwrap();
+    basis.validate(share, &[], &SingleRank).unwrap();
+    basis.made_from = "waveforms: random\nseed: 1".into();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("svd_H1.hdf5");
+    basis.write(&path).unwrap();
+    assert_eq!(
+        std::fs::read_dir(folder.path()).unwrap().count(),
+        1,
+        "no partial file is left"
+    );
+    let found = SvdBasis::read(&path).unwrap();
+    assert!(found.v.view_as_real().equal(&basis.v.view_as_real()));
+    assert_eq!((&found.s, &found.made_from), (&basis.s, &basis.made_from));
+    assert_eq!(found.summary(), basis.summary());
+
+    let length = std::fs::metadata(&path).unwrap().len();
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    file.set_len(length / 2).unwrap();
+    let error = SvdBasis::read(&path).unwrap_err().to_string();
+    assert!(error.contains("svd_H1.hdf5"), "{error}");
+}

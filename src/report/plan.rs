@@ -161,7 +161,10 @@ fn memory(page: &mut Page, memory: &MemoryEstimate, data: &DataPlan, ranks: usiz
         ("data", bytes(memory.data)),
         (
             "together",
-            format!("about {}, besides the program itself", bytes(memory.total())),
+            format!(
+                "about {}, and a quarter of a GB for the program itself",
+                bytes(memory.total())
+            ),
         ),
     ]);
     if data.is_mapped {

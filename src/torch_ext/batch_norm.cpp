@@ -127,6 +127,20 @@ void normalize(const Tensor& x, const BatchNormLayer& layer, Kept<Number<Stored>
   }
 }
 
+// Whether the kernels find slopes from the output.
+template <typename Stored>
+bool keeps_output(Activation activation) {
+  switch (activation) {
+    case Activation::Elu:
+      return dingo::slope_from_output<Activation::Elu, Stored>();
+    case Activation::Relu:
+    case Activation::LeakyRelu:
+      return true;
+    default:
+      return false;
+  }
+}
+
 // `apply` differentiates the tensors among its own arguments; the layer it passes on as it is. The outputs are the
 // normalized values and, with_skip, the input once more: what flows back to it is then summed in the same pass.
 template <typename Stored>
@@ -141,8 +155,7 @@ class BatchNorm final : public torch::autograd::Function<BatchNorm<Stored>> {
     auto kept = c10::make_intrusive<Kept<N>>(x.size(1), layer);
     normalize<Stored>(x, layer, *kept, y);
 
-    const bool needs_output = layer.activation != Activation::None && layer.activation != Activation::Gelu;
-    ctx->save_for_backward({x, needs_output ? y : x});
+    ctx->save_for_backward({x, keeps_output<Stored>(layer.activation) ? y : x});
     ctx->saved_data["kept"] = c10::IValue::make_capsule(kept);
     ctx->set_materialize_grads(false);
     if (!with_skip) {

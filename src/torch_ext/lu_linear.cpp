@@ -51,12 +51,10 @@ class Square {
     return result;
   }
 
-  // In single precision, with rows padded by zeros.
-  std::vector<float> rounded() const {
-    std::vector<float> result(n_ * padded(n_));
-    for (int64_t i = 0; i < n_; ++i) {
-      for (int64_t j = 0; j < n_; ++j) result[i * padded(n_) + j] = static_cast<float>((*this)(i, j));
-    }
+  // With rows padded by zeros.
+  std::vector<double> padded_rows() const {
+    std::vector<double> result(n_ * padded(n_));
+    for (int64_t i = 0; i < n_; ++i) std::copy_n(&entries_[i * n_], n_, &result[i * padded(n_)]);
     return result;
   }
 
@@ -84,21 +82,24 @@ struct Factors {
   }
 };
 
-// outputs[row, i] = start[i] + sum over j of inputs[row, j] matrix[j, i]; `matrix` and `start` are padded.
-void multiply(const float* inputs, int64_t rows, int64_t n, const std::vector<float>& matrix,
-              const std::vector<float>& start, float* outputs) {
+// outputs[row, i] = start[i] + sum over j of inputs[row, j] matrix[j, i]; `matrix` and `start` are padded. In double
+// precision, rounded once: flows are steep in places, and their inverse takes this one back.
+void multiply(const float* inputs, int64_t rows, int64_t n, const std::vector<double>& matrix,
+              const std::vector<double>& start, float* outputs) {
   const int64_t width = padded(n);
   at::parallel_for(0, rows, std::max<int64_t>(1, 65536 / (n * width)), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       for (int64_t tile = 0; tile < width; tile += kTile) {
-        float sum[kTile];
+        double sum[kTile];
         std::copy_n(start.data() + tile, kTile, sum);
         for (int64_t j = 0; j < n; ++j) {
-          const float factor = inputs[row * n + j];
-          const float* entries = matrix.data() + j * width + tile;
+          const double factor = inputs[row * n + j];
+          const double* entries = matrix.data() + j * width + tile;
           for (int64_t i = 0; i < kTile; ++i) sum[i] += factor * entries[i];
         }
-        std::copy_n(sum, std::min(n - tile, kTile), outputs + row * n + tile);
+        for (int64_t i = tile; i < std::min(n, tile + kTile); ++i) {
+          outputs[row * n + i] = static_cast<float>(sum[i - tile]);
+        }
       }
     }
   });
@@ -164,10 +165,10 @@ class LuLinear final : public torch::autograd::Function<LuLinear> {
     const Tensor x = input.contiguous();
     const int64_t n = bias.size(0);
     const Factors factors(n, lower, upper, diagonal, eps);
-    std::vector<float> start(padded(n));
+    std::vector<double> start(padded(n));
     std::copy_n(bias.const_data_ptr<float>(), n, start.data());
     const Tensor y = at::detail::empty_cpu(x.sizes(), at::TensorOptions(at::kFloat));
-    multiply(x.const_data_ptr<float>(), x.size(0), n, factors.lower.times(factors.upper).t().rounded(), start,
+    multiply(x.const_data_ptr<float>(), x.size(0), n, factors.lower.times(factors.upper).t().padded_rows(), start,
              y.mutable_data_ptr<float>());
     double log_determinant = 0;
     for (int64_t i = 0; i < n; ++i) log_determinant += std::log(factors.upper(i, i));
@@ -192,8 +193,8 @@ class LuLinear final : public torch::autograd::Function<LuLinear> {
     variable_list gradients(6);
     if (ctx->needs_input_grad(0)) {
       gradients[0] = at::detail::empty_cpu(x.sizes(), at::TensorOptions(at::kFloat));
-      multiply(dy.const_data_ptr<float>(), rows, n, factors.lower.times(factors.upper).rounded(),
-               std::vector<float>(padded(n)), gradients[0].mutable_data_ptr<float>());
+      multiply(dy.const_data_ptr<float>(), rows, n, factors.lower.times(factors.upper).padded_rows(),
+               std::vector<double>(padded(n)), gradients[0].mutable_data_ptr<float>());
     }
     const OuterSums sums = outer_sums(dy.const_data_ptr<float>(), x.const_data_ptr<float>(), rows, n);
     const Square d_lower = sums.products.times(factors.upper.t()), d_upper = factors.lower.t().times(sums.products);

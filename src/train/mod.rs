@@ -5,6 +5,7 @@
 //! `snapshot` turns a moment into files.
 
 mod append_stage;
+mod basis_cache;
 mod check;
 mod checkpoint_paths;
 mod communication;
@@ -54,6 +55,7 @@ pub use error::TrainError;
 pub use history::History;
 pub use interrupts::{Interrupt, Interrupts, StopReason};
 pub use loss_info::{EpochInfo, LossInfo, Phase, PrintEvery, PHASES};
+pub use matrix_library::choose as choose_matrix_library;
 pub use noise_scale::{Estimate, GradientNorms, NoiseScale};
 pub use optimizer::Optimizer;
 pub use part_norms::PartNorms;

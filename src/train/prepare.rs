@@ -1,5 +1,6 @@
 //! What happens between reading the settings and the first stage.
 
+use super::basis_cache;
 use super::interrupts::Interrupts;
 use super::matrix_library;
 use super::seeding::{self, DetectorBasis};
@@ -55,6 +56,7 @@ impl<'w> Session<'w> {
         let checkpoint = resume.as_ref().map(|(checkpoint, _)| checkpoint);
         matrix_library::choose(world, local.matrix_library, checkpoint)?;
         let seed = agree_on_seed(world, checkpoint, &local)?;
+        let seed_is_given = local.seed.is_some();
         local.set_seed(seed);
         let corpus = Corpus::open(world, &mut settings, &settings_file, &local, progress)?;
         // Not before: one rank of a node may have copied the waveforms for the others, however long that takes.
@@ -73,7 +75,18 @@ impl<'w> Session<'w> {
             }
             None => {
                 log::info!("Beginning new training run.");
-                new_model(world, &settings, &settings_file, &corpus, &context)?
+                let bases = new_bases(
+                    world,
+                    &settings,
+                    &settings_file,
+                    &corpus,
+                    train_dir,
+                    (seed, seed_is_given),
+                )?;
+                (
+                    new_model(world, &settings, &settings_file, &corpus, &bases, &context)?,
+                    bases,
+                )
             }
         };
         let resumed = resume_stage(&settings, progress, resume.as_ref(), &corpus, model.as_ref());
@@ -158,21 +171,33 @@ pub fn build_context(world: &World, local: &LocalSettings, seed: u64) -> BuildCo
     }
 }
 
+/// What the first layer of a new network starts from, if the settings say so. `seed`: and whether the user gave it.
+fn new_bases(
+    world: &World,
+    settings: &TrainSettings,
+    settings_file: &Path,
+    corpus: &Corpus,
+    train_dir: &Path,
+    (seed, seed_is_given): (u64, bool),
+) -> Result<Vec<DetectorBasis>> {
+    let svd = &settings.model.embedding.svd;
+    if svd.no_init {
+        return Ok(Vec::new());
+    }
+    let domain = corpus.dataset.domain();
+    let bins = domain.num_bins() - domain.min_index();
+    world.agree(in_file(settings_file, seeding::check(svd, corpus.dataset.len(), bins)))?;
+    basis_cache::bases(world, corpus, settings, train_dir, seed, seed_is_given)
+}
+
 fn new_model(
     world: &World,
     settings: &TrainSettings,
     settings_file: &Path,
     corpus: &Corpus,
+    bases: &[DetectorBasis],
     context: &BuildContext,
-) -> Result<(Box<dyn PosteriorModel>, Vec<DetectorBasis>)> {
-    let svd = &settings.model.embedding.svd;
-    let mut bases = Vec::new();
-    if !svd.no_init {
-        let domain = corpus.dataset.domain();
-        let bins = domain.num_bins() - domain.min_index();
-        world.agree(in_file(settings_file, seeding::check(svd, corpus.dataset.len(), bins)))?;
-        bases = seeding::embedding_bases(world, corpus, settings, context.seed)?;
-    }
+) -> Result<Box<dyn PosteriorModel>> {
     let min_index = corpus.dataset.domain().min_index();
     let v: Vec<Tensor> = bases
         .iter()
@@ -180,8 +205,7 @@ fn new_model(
         .collect::<Result<_, _>>()?;
     let initial = (!v.is_empty()).then_some(v.as_slice());
     let model = posterior::build(&settings.model, initial, context);
-    let model = world.agree(in_file(settings_file, model))?;
-    Ok((model, bases))
+    world.agree(in_file(settings_file, model))
 }
 
 pub(super) fn load_model(
@@ -228,7 +252,7 @@ fn open_train_dir(
         written.map_err(TrainError::io("write", &path))?;
     }
     for basis in bases {
-        let path = train_dir.join(format!("svd_{}.hdf5", basis.detector));
+        let path = basis_cache::path(train_dir, &basis.detector);
         basis
             .basis
             .write(&path)

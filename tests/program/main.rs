@@ -8,6 +8,8 @@ mod append_stage;
 mod bad_checkpoints;
 mod bad_data;
 mod bad_settings;
+mod basis_cache;
+mod bench;
 mod check;
 mod command_line;
 mod dingo;

@@ -71,8 +71,8 @@ pub(super) fn truncated_svd(
         // Ranks on unlike processors may round differently; they must not part ways over it.
         let mut agreed = [f64::from(u8::from(converged))];
         sum.sum_f64(&mut agreed)?;
-        log::debug!(
-            "SVD pass {pass_number}: {:e} of the energy outside the basis",
+        log::info!(
+            "SVD pass {pass_number} of at most {MAX_PASSES}: {:.2e} of the energy outside the basis",
             outside / pass.energy
         );
         if agreed[0] > 0.0 || pass_number == MAX_PASSES {

@@ -5,17 +5,15 @@
 //! together, each with its share of the waveforms; `train::seeding` makes these.
 
 mod distributed;
+mod file;
 mod mismatch;
 
 pub(super) use mismatch::summary as mismatch_statistics;
 
-use super::hdf5_file::{innermost, write_table, Table};
+use super::hdf5_file::Table;
 use super::DataError;
 use crate::spmd::World;
-use distributed::{real_numbers, truncated_svd};
-use hdf5_metno::types::VarLenUnicode;
-use num_complex::Complex64;
-use std::path::Path;
+use distributed::truncated_svd;
 use tch::{Device, Tensor};
 
 /// The only communication that the SVD needs.
@@ -59,6 +57,8 @@ pub struct SvdBasis {
     pub s: Vec<f64>,
     /// Columns: parameters of the validation waveforms, then `mismatch n=…` for each tested size.
     mismatches: Table,
+    /// What the basis was made from, in words that whoever makes it chooses; written to the file with it.
+    pub made_from: String,
 }
 
 impl SvdBasis {
@@ -93,7 +93,18 @@ impl SvdBasis {
                 .f_constant_pad_nd([0, 0, min_index as i64, 0])?,
             s: svd.s,
             mismatches: Table::default(),
+            made_from: String::new(),
         })
+    }
+
+    /// Vectors `[bins, size]`, complex128, of which nothing else is known.
+    pub fn of_vectors(v: Tensor) -> SvdBasis {
+        SvdBasis {
+            v,
+            s: Vec::new(),
+            mismatches: Table::default(),
+            made_from: String::new(),
+        }
     }
 
     /// Computes the mismatches of the `validation` waveforms, at sizes 50, 100, … and the full one. `parameters` are
@@ -155,36 +166,5 @@ impl SvdBasis {
     pub fn network_rows(&self, min_index: usize) -> Result<Tensor, tch::TchError> {
         self.v
             .f_narrow(0, min_index as i64, self.v.size()[0] - min_index as i64)
-    }
-
-    /// Writes the file that Dingo's `SVDBasis(file_name=…)` opens.
-    pub fn write(&self, path: &Path) -> Result<(), DataError> {
-        let pairs = real_numbers(&self.v)?;
-        let v: Vec<Complex64> = pairs
-            .chunks_exact(2)
-            .map(|pair| Complex64::new(pair[0], pair[1]))
-            .collect();
-        let shape = [v.len() / self.s.len(), self.s.len()];
-        self.write_arrays(path, &v, shape).map_err(|error| DataError::File {
-            file: path.display().to_string(),
-            message: format!("cannot be written: {}", innermost(&error)),
-        })
-    }
-
-    fn write_arrays(&self, path: &Path, v: &[Complex64], shape: [usize; 2]) -> hdf5_metno::Result<()> {
-        let file = hdf5_metno::File::create(path)?;
-        file.new_dataset::<Complex64>().shape(shape).create("V")?.write_raw(v)?;
-        file.new_dataset::<f64>()
-            .shape([self.s.len()])
-            .create("s")?
-            .write_raw(&self.s)?;
-        if !self.mismatches.names.is_empty() {
-            write_table(&file, "mismatches", &self.mismatches)?;
-        }
-        let kind: VarLenUnicode = "svd_basis".parse().map_err(|_| "a NUL in the dataset's type")?;
-        file.new_attr::<VarLenUnicode>()
-            .create("dataset_type")?
-            .write_scalar(&kind)?;
-        file.close()
     }
 }

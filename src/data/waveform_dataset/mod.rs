@@ -2,14 +2,16 @@
 
 mod rows;
 
-use super::decompression::Decompression;
+use super::decompression::{Decompression, Scratch};
 use super::hdf5_file::{inline, listed, DataFile, Table};
 use super::DataError;
 use crate::gw::domain::UniformFrequencyDomain;
 use crate::gw::noise_curve::NoiseCurve;
 use crate::settings::{DataSettings, Value};
+use crate::torch_ext::strain::Waveforms;
 use num_complex::Complex64;
 use rows::{Access, WaveformRows};
+use std::ops::Range;
 use std::path::Path;
 use tch::Tensor;
 
@@ -152,19 +154,67 @@ impl WaveformDataset {
     ///
     /// Errors when a sample is not there or holds a number that is not finite.
     pub fn polarizations(&self, indices: &[usize]) -> Result<Polarizations, DataError> {
+        let both = self.decompression.whole(&self.stored(indices)?.rows)?;
+        let count = indices.len() as i64;
+        Ok(Polarizations {
+            plus: both.f_narrow(0, 0, count)?,
+            cross: both.f_narrow(0, count, count)?,
+        })
+    }
+
+    /// The stored rows of some samples, which are decompressed by [`WaveformDataset::stretch`]; errors as above.
+    pub fn stored(&self, indices: &[usize]) -> Result<StoredWaveforms, DataError> {
         let count = indices.len();
         let width = 2 * self.plus.width();
         let mut stored = vec![0f32; 2 * count * width];
         let (plus, cross) = stored.split_at_mut(count * width);
         self.plus.copy_rows(indices.iter().copied(), plus)?;
         self.cross.copy_rows(indices.iter().copied(), cross)?;
-        let both = self.decompression.apply(stored, 2 * count)?;
-        let count = count as i64;
-        Ok(Polarizations {
-            plus: both.f_narrow(0, 0, count)?,
-            cross: both.f_narrow(0, count, count)?,
+        Ok(StoredWaveforms {
+            rows: self.decompression.prepare(stored, 2 * count)?,
         })
     }
+
+    /// Whether stored rows are much smaller than waveforms, so that a whole batch of them is best read at once.
+    pub fn is_compressed(&self) -> bool {
+        self.decompression.is_expanding()
+    }
+
+    /// Operations that the decompression of a sample takes as a product of complex matrices; 0 where there is none.
+    pub fn decompression_flops(&self) -> f64 {
+        const PER_ELEMENT: usize = 8;
+        let bins = self.domain.num_bins() - self.domain.min_index();
+        match self.is_compressed() {
+            true => (PER_ELEMENT * 2 * self.plus.width() * bins) as f64,
+            false => 0.0,
+        }
+    }
+
+    /// Bytes of a sample's polarizations in the file or in memory.
+    pub fn bytes_per_sample(&self) -> usize {
+        self.plus.row_bytes() + self.cross.row_bytes()
+    }
+
+    /// The bins from f_min to f_max in the parts that are best decompressed at a time.
+    pub fn stretches(&self) -> Vec<Range<usize>> {
+        self.decompression.stretches()
+    }
+
+    /// The polarizations at the bins of stretch `number`. They may lie in `scratch`, which the next call overwrites.
+    pub fn stretch(
+        &self,
+        stored: &StoredWaveforms,
+        number: usize,
+        scratch: &mut Scratch,
+    ) -> Result<Waveforms, DataError> {
+        self.decompression.stretch(&stored.rows, number, scratch)
+    }
+}
+
+/// Waveforms of some samples as the dataset holds them, one polarization below the other.
+#[derive(Debug)]
+pub struct StoredWaveforms {
+    rows: Tensor,
 }
 
 /// How the file's waveforms are compressed.

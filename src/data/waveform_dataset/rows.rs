@@ -148,6 +148,14 @@ impl WaveformRows {
         self.width
     }
 
+    /// Bytes that reading a row takes.
+    pub fn row_bytes(&self) -> usize {
+        match &self.store {
+            Store::Memory(_) | Store::Surveyed => 2 * self.width * std::mem::size_of::<f32>(),
+            Store::Mapped { layout, .. } => 2 * layout.float as usize * self.width,
+        }
+    }
+
     pub fn stored_bytes(&self) -> u64 {
         self.stored_bytes
     }

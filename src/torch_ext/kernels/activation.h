@@ -29,18 +29,21 @@ DINGO_INLINE Number activate(Number z) {
   }
 }
 
-// Whether the derivative is found from the output, or else from the input. In bfloat16 the output of elu leaves an error
-// of 2^-9 at most, as much as the rounding of a gradient to that type.
-template <Activation activation>
+// Whether the derivative is found from the output, as it was stored, or else from the input. In bfloat16 the output of
+// elu has lost the digits of exp(z) = elu(z) + 1.
+template <Activation activation, typename Stored>
 constexpr bool slope_from_output() {
-  return activation != Activation::Gelu;
+  return activation != Activation::Gelu && (activation != Activation::Elu || sizeof(Stored) > 2);
 }
 
 // The derivative; `value` is the output or the input, as `slope_from_output` has it.
-template <Activation activation, typename Number>
+template <Activation activation, typename Stored, typename Number>
 DINGO_INLINE Number slope(Number value) {
-  if constexpr (activation == Activation::Elu) {
+  if constexpr (activation == Activation::Elu && slope_from_output<activation, Stored>()) {
     return value > Number(0) ? Number(1) : value + Number(1);
+  } else if constexpr (activation == Activation::Elu) {
+    const Number below = exponential_below_zero_for_half(value);
+    return value > Number(0) ? Number(1) : below;
   } else if constexpr (activation == Activation::Relu) {
     return value > Number(0) ? Number(1) : Number(0);
   } else if constexpr (activation == Activation::LeakyRelu) {

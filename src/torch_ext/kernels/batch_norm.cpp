@@ -84,7 +84,7 @@ template <Activation activation, typename Stored>
 DINGO_INLINE Number<Stored> gradient_at(Saved<Stored> saved, int64_t place, Affine<Number<Stored>> affine, int64_t j) {
   const Number<Stored> z =
       normalized(number(saved.x[place]), affine.pivot[j], affine.scale[j], affine.offset[j]);
-  return gradient_before<activation>(number(saved.dy[place]), number(saved.y[place]), z);
+  return gradient_before<activation, Stored>(number(saved.dy[place]), number(saved.y[place]), z);
 }
 
 template <Activation activation, int64_t rows, typename Stored>
@@ -108,7 +108,7 @@ template <Activation activation, typename Stored>
 DINGO_INLINE void gradient_sums_as(Saved<Stored> saved, Tile tile, Affine<Number<Stored>> affine, double* sum,
                                    double* sum_centered) {
   // Where the slope has to be calculated, loads and stores do not count, and a longer loop would not be vectorized.
-  constexpr int64_t at_once = slope_from_output<activation>() ? kRowsAtOnce : 1;
+  constexpr int64_t at_once = slope_from_output<activation, Stored>() ? kRowsAtOnce : 1;
   const int64_t width = tile.end - tile.begin;
   std::fill_n(sum + tile.begin, width, 0.0);
   std::fill_n(sum_centered + tile.begin, width, 0.0);

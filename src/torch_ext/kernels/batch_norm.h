@@ -30,9 +30,9 @@ DINGO_INLINE Number normalized(Number x, Number pivot, Number scale, Number offs
 }
 
 // The gradient before the activation. `z` is its input; it is not calculated where the output does.
-template <Activation activation, typename Number>
+template <Activation activation, typename Stored, typename Number>
 DINGO_INLINE Number gradient_before(Number dy, Number y, Number z) {
-  return dy * slope<activation>(slope_from_output<activation>() ? y : z);
+  return dy * slope<activation, Stored>(slope_from_output<activation, Stored>() ? y : z);
 }
 
 // What backward reads, each [rows, features].

@@ -69,6 +69,16 @@ DINGO_INLINE float exponential(float x) {
 
 DINGO_INLINE double exponential(double x) { return exp(x); }
 
+// exp(x) for x <= 0 to a relative 1e-4, for results that are rounded to 8 bits; 1e-38 below -87.
+DINGO_INLINE float exponential_below_zero_for_half(float x) {
+  const ReducedExponent reduced = reduce_exponent(x < -87.0f ? -87.0f : x);
+  float sum = 0.16566232f;
+  sum = multiply_add(sum, reduced.rest, 0.5049929f);
+  sum = multiply_add(sum, reduced.rest, 1.0001662f);
+  sum = multiply_add(sum, reduced.rest, 0.9999272f);
+  return sum * power_of_two(reduced.turns);
+}
+
 // exp(x) - 1 for x <= 0, without cancellation near zero; NaN stays NaN.
 DINGO_INLINE float exponential_minus_one_below_zero(float x) {
   // From here on the result rounds to -1.
