@@ -22,9 +22,9 @@ fail() { printf 'kill test: %s\n' "$*" >&2; tail -n 30 "$folder/log" >&2; exit 1
 say() { printf 'kill test: %s\n' "$*"; }
 have_torch() { "$python" -c 'import torch' 2>/dev/null; }
 
-# A copy with a fixed seed, and checkpoints inside epochs: every 2 seconds.
+# A copy with a fixed seed and matrix library, and checkpoints inside epochs: every 2 seconds.
 copy=$folder/run.yaml
-grep -vE '^  (seed|checkpoint_minutes):' "$settings" | sed 's/^local:.*/&\n  seed: 20\n  checkpoint_minutes: 0.034/' > "$copy"
+grep -vE '^  (seed|matrix_library|checkpoint_minutes):' "$settings" | sed 's/^local:.*/&\n  seed: 20\n  matrix_library: mkl\n  checkpoint_minutes: 0.034/' > "$copy"
 
 start() { # TRAIN_DIR: the job in the background, its process as $job
     # In a process group of its own: mpirun, when it ends a job that is only just starting, may signal the whole group.
