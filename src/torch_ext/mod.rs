@@ -1,6 +1,7 @@
 //! What libtorch has and `tch` does not expose: a thin C++ side and its safe Rust face.
 
 mod autocast;
+pub mod cuda;
 mod error;
 mod float_precision;
 mod fused_adam;
