@@ -33,6 +33,8 @@ fn main() {
             .flag("-fno-trapping-math")
             // Of libtorch's CUDA headers, not of ours.
             .flag_if_supported("-Wno-interference-size")
+            // Without it at::parallel_for would not be parallel.
+            .flag("-fopenmp")
             .opt_level(3)
             .files(&sources)
             .compile("dingo_torch_ext");
@@ -49,6 +51,8 @@ fn main() {
         .file("src/spmd/in_place.c")
         .compile("dingo_mpi_in_place");
 
+    // libtorch brings its own; the soname is the same, so that the process has one.
+    println!("cargo:rustc-link-arg=-lgomp");
     // The wheel's libtorch finds its own siblings (NVIDIA's libraries) through their $ORIGIN rpaths.
     println!("cargo:rustc-link-arg=-Wl,-rpath,{}", lib.display());
 }

@@ -96,7 +96,7 @@ fn sums_equal_those_of_one_process() {
                 let mut reducer = GradientReducer::with_options(world, &parameters, &options).unwrap();
                 assert!(reducer.buckets() > 3);
                 for step in 0..3 {
-                    reducer.zero();
+                    reducer.zero().unwrap();
                     let loss = loss(&parameters, start, rows);
                     reducer.prepare(true).unwrap();
                     reducer
@@ -129,7 +129,7 @@ fn gradients_missing_on_some_ranks_count_as_zero() {
         let mut reducer = GradientReducer::with_options(world, &parameters, &OPTIONS).unwrap();
         for step in 0..3 {
             let lonely = step % world.size;
-            reducer.zero();
+            reducer.zero().unwrap();
             reducer.prepare(true).unwrap();
             let used = if world.rank == lonely {
                 &parameters[..]
@@ -163,7 +163,7 @@ fn ranks_tell_one_another_along_with_the_gradients() {
             };
             let mut reducer = GradientReducer::with_options(world, &parameters, &options).unwrap();
             for step in 0..2 {
-                reducer.zero();
+                reducer.zero().unwrap();
                 let rank = world.rank as f64;
                 let loss = parameters[0].sum(None) * (rank + 1.0);
                 reducer.prepare(true).unwrap();
@@ -193,7 +193,7 @@ fn collectives_do_not_grow_with_accumulation() {
         for passes in [1, 2, 5] {
             let (collectives, bytes) = (world.traffic().collectives(), world.traffic().bytes());
             let (start, rows) = share(world);
-            reducer.zero();
+            reducer.zero().unwrap();
             for pass in 0..passes {
                 let loss = loss(&parameters, start, rows) / passes;
                 reducer.prepare(pass == passes - 1).unwrap();
@@ -228,7 +228,7 @@ fn the_trainable_set_may_change() {
                 }
             }
             let mut reducer = GradientReducer::with_options(world, &trained, &OPTIONS).unwrap();
-            reducer.zero();
+            reducer.zero().unwrap();
             reducer.prepare(true).unwrap();
             loss(&parameters, start, rows).backward();
             reducer.finish().unwrap();
@@ -298,7 +298,7 @@ fn batch_normalization_communicates_beside_the_buckets() {
             let mut reducer = GradientReducer::with_options(world, &parameters, &OPTIONS).unwrap();
             let (start, rows) = share(world);
             for step in 0..20 {
-                reducer.zero();
+                reducer.zero().unwrap();
                 let loss = loss(&parameters, start, rows, &synchronized);
                 reducer.prepare(true).unwrap();
                 loss.backward();

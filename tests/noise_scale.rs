@@ -4,6 +4,7 @@ mod common;
 
 use common::on_ranks;
 use dingo_spmd::spmd::{GradientReducer, ReducerOptions, World, RANK_SLOTS};
+use dingo_spmd::torch_ext::square_norm;
 use dingo_spmd::train::{Estimate, PartNorms};
 use tch::{Device, Kind, Tensor};
 
@@ -31,7 +32,7 @@ fn estimate(world: &World, passes: usize, scale: f64) -> Estimate {
     let mut norms = PartNorms::new(world.size, passes, BATCH_SIZE).unwrap();
     let samples = (BATCH_SIZE / passes / world.size) as i64;
     for _ in 0..STEPS {
-        reducer.zero();
+        reducer.zero().unwrap();
         for pass in 0..passes {
             let x = Tensor::randn([samples, WIDTH], (Kind::Float, Device::Cpu)) * deviations() + GRADIENT;
             let loss = x.matmul(&weights).sum(Kind::Float) * scale / BATCH_SIZE as f64;
@@ -42,17 +43,12 @@ fn estimate(world: &World, passes: usize, scale: f64) -> Estimate {
                 reducer.set_rank_values(&told).unwrap();
             }
             loss.backward();
-            norms.pass(&reducer.flat_gradients()).unwrap();
+            norms.pass(reducer.flat_gradients()).unwrap();
         }
         let reduced = reducer.finish().unwrap();
         norms.hear(&Vec::<f64>::try_from(reduced.of_ranks.select(1, 0).to_kind(Kind::Double)).unwrap());
-        let gradients = reducer.flat_gradients();
-        for gradient in &gradients {
-            let _ = gradient.shallow_clone().g_div_scalar_(scale);
-        }
-        norms
-            .step(&gradients, BATCH_SIZE as u64, reduced.local_square_norm, scale)
-            .unwrap();
+        let whole = square_norm(reducer.flat_gradients(), 1.0 / scale).unwrap().square;
+        norms.step(whole, BATCH_SIZE as u64, reduced.local_square_norm, scale);
     }
     norms.noise_scale.estimate().unwrap()
 }

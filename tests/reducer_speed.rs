@@ -53,7 +53,7 @@ fn step_time(world: &World, artificial_delay: Duration, reduce: bool, overlap: b
     };
     let mut reducer = GradientReducer::with_options(world, &parameters, &reducer_options).unwrap();
     let mut step = || {
-        reducer.zero();
+        reducer.zero().unwrap();
         let loss = parameters
             .iter()
             .fold(input.shallow_clone(), |x, weight| x.matmul(weight).tanh())

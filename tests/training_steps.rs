@@ -9,6 +9,7 @@ use dingo_spmd::nn::{BuildContext, Mode};
 use dingo_spmd::posterior::{self, PosteriorModel};
 use dingo_spmd::settings::{LocalSettings, Norm, Settings, StageSettings, TrainSettings, Value};
 use dingo_spmd::spmd::World;
+use dingo_spmd::torch_ext::OpCounter;
 use dingo_spmd::train::{
     compare_replicas, train_epoch, EpochEnd, EpochInfo, Interrupts, LossInfo, Optimizer, PrintEvery, Stepper,
     TrainError, Training,
@@ -138,7 +139,7 @@ impl Run {
 
     /// The gradients of the last step, as one tensor.
     fn gradient(&self) -> Tensor {
-        Tensor::cat(&self.stepper.reducer.flat_gradients(), 0)
+        Tensor::cat(self.stepper.reducer.flat_gradients(), 0)
     }
 
     fn parameters(&self) -> Tensor {
@@ -151,6 +152,26 @@ impl Run {
             .collect();
         Tensor::cat(&flat, 0)
     }
+}
+
+/// Whatever the number of parameters: what a step does beside the network is not an operation for each of them.
+#[test]
+fn a_step_makes_few_calls_of_libtorch() {
+    on_ranks("a_step_makes_few_calls_of_libtorch", &[1, 2], |world| {
+        let mut run = Run::new(world, &OPTIONS);
+        run.train(world, 1).unwrap();
+        let parameters = run.parameters();
+        run.stepper.begin().unwrap();
+        let _ = run.stepper.reducer.flat_gradients()[0].shallow_clone().fill_(1.0);
+        let counter = OpCounter::start().unwrap();
+        run.stepper.reducer.prepare(true).unwrap();
+        let reduced = run.stepper.reducer.finish().unwrap();
+        assert!(run.stepper.step(&reduced, 0.0, 12).unwrap());
+        run.stepper.begin().unwrap();
+        let calls = counter.calls();
+        assert!(calls < 20, "{calls}");
+        assert_ne!(run.parameters(), parameters);
+    });
 }
 
 fn relative(found: &Tensor, expected: &Tensor) -> f64 {

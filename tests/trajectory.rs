@@ -168,7 +168,7 @@ impl Run<'_> {
         let share = share_of(count as usize, self.world.rank, self.world.size);
         let own = |whole: &Tensor| whole.narrow(0, share.start as i64, share.len() as i64);
         let context: Vec<Tensor> = context.iter().map(own).collect();
-        self.reducer.zero();
+        self.reducer.zero().unwrap();
         let loss = self.network.loss(&own(theta), &context, Mode::Train).unwrap();
         let loss = loss.sum(Kind::Float) / count;
         self.reducer.prepare(true).unwrap();

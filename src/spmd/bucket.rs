@@ -3,7 +3,7 @@
 use super::error::{Result, SpmdError};
 use super::number::Element;
 use std::ops::Range;
-use tch::{Device, Kind, Tensor};
+use tch::{no_grad, Device, Kind, Tensor};
 
 /// Gradients begin at multiples of this many elements: 64 bytes in single precision, a cache line and what vector code
 /// likes.
@@ -41,6 +41,24 @@ impl Head {
             .narrow(0, start, slots)
             .view([self.ranks as i64, RANK_SLOTS as i64])
     }
+}
+
+/// Writes numbers into the first places of a flat tensor of gradients. In host memory that is no operation of libtorch.
+pub(super) fn write_numbers(to: &mut Tensor, numbers: &[f64]) -> Result<()> {
+    let on_host = to.device() == Device::Cpu && to.is_contiguous() && numbers.len() <= to.numel();
+    let data = to.data_ptr();
+    // SAFETY: the tensor's own memory, with room for all numbers of its kind, borrowed mutably.
+    unsafe {
+        match (on_host, to.f_kind()?) {
+            (true, Kind::Float) => (0..numbers.len()).for_each(|i| data.cast::<f32>().add(i).write(numbers[i] as f32)),
+            (true, Kind::Double) => data.cast::<f64>().copy_from(numbers.as_ptr(), numbers.len()),
+            _ => {
+                let mut places = to.f_narrow(0, 0, numbers.len() as i64)?;
+                no_grad(|| places.f_copy_(&Tensor::from_slice(numbers)))?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Where one parameter's gradient lies.

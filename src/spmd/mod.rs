@@ -12,6 +12,7 @@ mod communicator;
 mod error;
 mod failure;
 mod number;
+mod progress;
 mod reducer;
 mod transport;
 mod watchdog;

@@ -1,15 +1,16 @@
 //! Sums gradients over ranks while the backward pass goes on.
 
-use super::bucket::{common_options, lay_out, Head, Layout};
+use super::bucket::{common_options, lay_out, write_numbers, Head};
 use super::collectives::host_memory;
 use super::error::{Result, SpmdError};
+use super::progress::{LocalNorm, Progress};
 use super::transport::{HandOver, Memory, SerialTransport, ThreadTransport, Transport};
 use super::world::World;
-use crate::torch_ext::{clear_grad, set_grad, set_post_accumulate_grad_hook, HookHandle};
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Mutex};
+use crate::torch_ext::{clear, clear_grad, set_grad, set_post_accumulate_grad_hook, HookHandle};
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tch::{no_grad, Tensor};
+use tch::Tensor;
 
 pub use super::bucket::{RANK_SLOTS, SCALAR_SLOTS};
 
@@ -72,7 +73,7 @@ impl Reduced {
 ///
 /// Each `.grad` is a view into a flat bucket. In a step:
 /// ```text
-/// reducer.zero();
+/// reducer.zero()?;
 /// for every micro-batch {
 ///     let loss = ...;                      // scaled by the global count: the reduction is a plain sum
 ///     reducer.prepare(is_last)?;
@@ -90,75 +91,16 @@ pub struct GradientReducer {
     parameters: Vec<Tensor>,
     gradients: Vec<Tensor>,
     buckets: Vec<Tensor>,
+    /// The buckets without the head.
+    flat_gradients: Vec<Tensor>,
     progress: Arc<Progress>,
     hand_over: HandOver,
     local_norm: Option<Arc<LocalNorm>>,
-    head: Head,
-    rank: usize,
+    /// Views into the first bucket: what is summed, what each rank tells, and this rank's part of that.
+    scalars: Tensor,
+    of_ranks: Tensor,
+    own_values: Tensor,
     bytes: usize,
-}
-
-/// Adds up the squared norm of a rank's own gradient, bucket by bucket, before the ranks' sum takes its place.
-struct LocalNorm {
-    /// The gradients of each bucket.
-    gradients: Mutex<Vec<Tensor>>,
-    square: Mutex<f64>,
-}
-
-impl LocalNorm {
-    /// A poisoned lock belongs to a rank whose job is ending.
-    fn add(&self, bucket: usize) {
-        if let (Ok(gradients), Ok(mut square)) = (self.gradients.lock(), self.square.lock()) {
-            let flat = &gradients[bucket];
-            *square += no_grad(|| flat.dot(flat)).double_value(&[]);
-        }
-    }
-
-    fn take(&self) -> f64 {
-        self.square
-            .lock()
-            .map_or(f64::NAN, |mut square| std::mem::take(&mut *square))
-    }
-}
-
-/// How far the backward pass has come; shared with the hooks.
-struct Progress {
-    /// Whether this pass is the one whose gradients are reduced.
-    reducing: AtomicBool,
-    /// Gradients that each bucket still lacks.
-    missing: Vec<AtomicI64>,
-    /// Parameters in each bucket.
-    parameters: Vec<i64>,
-    /// A gradient changed after its bucket was handed over.
-    late: AtomicBool,
-}
-
-impl Progress {
-    fn new(layout: &Layout) -> Progress {
-        let mut parameters = vec![0; layout.elements.len()];
-        for place in &layout.places {
-            parameters[place.bucket] += 1;
-        }
-        let missing = parameters.iter().map(|_| AtomicI64::new(0)).collect();
-        Progress {
-            reducing: AtomicBool::new(false),
-            missing,
-            parameters,
-            late: AtomicBool::new(false),
-        }
-    }
-
-    /// The hook of a parameter in `bucket`.
-    fn gradient_is_complete(&self, bucket: usize, hand_over: &HandOver) {
-        if !self.reducing.load(Ordering::Acquire) {
-            return;
-        }
-        match self.missing[bucket].fetch_sub(1, Ordering::AcqRel) {
-            1 => hand_over(bucket),
-            2.. => {}
-            _ => self.late.store(true, Ordering::Release),
-        }
-    }
 }
 
 impl GradientReducer {
@@ -202,17 +144,24 @@ impl GradientReducer {
             let flat = buckets[place.bucket].f_narrow(0, place.range.start, place.range.end - place.range.start)?;
             gradients.push(flat.f_view(parameter.size().as_slice())?);
         }
+        let flat_gradients = buckets.iter().enumerate().map(|(index, bucket)| match index {
+            0 => bucket.f_narrow(0, head.space(), layout.elements[0] - head.space()),
+            _ => Ok(bucket.shallow_clone()),
+        });
+        let of_ranks = head.of_ranks(&buckets[0]);
         let mut reducer = GradientReducer {
             hooks: Vec::new(),
             transport: None,
             parameters: parameters.iter().map(Tensor::shallow_clone).collect(),
             gradients,
+            flat_gradients: flat_gradients.collect::<std::result::Result<_, _>>()?,
+            scalars: head.scalars(&buckets[0]),
             buckets,
             progress: Arc::new(Progress::new(&layout)),
             hand_over: Arc::new(|_| {}),
             local_norm: None,
-            head,
-            rank: world.rank,
+            own_values: of_ranks.f_select(0, world.rank as i64)?,
+            of_ranks,
             bytes: 0,
         };
         reducer.connect(world, options)?;
@@ -247,10 +196,7 @@ impl GradientReducer {
         };
         self.hand_over = transport.hand_over();
         if options.local_norm {
-            let norm = Arc::new(LocalNorm {
-                gradients: Mutex::new(self.flat_gradients()),
-                square: Mutex::new(0.0),
-            });
+            let norm = Arc::new(LocalNorm::new(&self.flat_gradients));
             let (hand_over, adds_up) = (self.hand_over.clone(), norm.clone());
             self.hand_over = Arc::new(move |bucket| {
                 adds_up.add(bucket);
@@ -271,8 +217,11 @@ impl GradientReducer {
     }
 
     /// Makes all gradients and scalars zero, at the beginning of a step.
-    pub fn zero(&mut self) {
-        no_grad(|| self.buckets.iter_mut().for_each(|bucket| drop(bucket.zero_())));
+    ///
+    /// # Errors
+    /// What libtorch says of buckets on a device.
+    pub fn zero(&mut self) -> Result<()> {
+        Ok(clear(&mut self.buckets)?)
     }
 
     /// Before each backward pass: whether its gradients, with those accumulated since `zero`, are to be reduced.
@@ -312,31 +261,22 @@ impl GradientReducer {
                 values.len()
             )));
         }
-        let mut slots = self.scalars().f_narrow(0, 0, values.len() as i64)?;
-        no_grad(|| slots.f_copy_(&Tensor::from_slice(values)))?;
-        Ok(())
+        write_numbers(&mut self.scalars, values)
     }
 
     /// Sets the numbers that this rank tells all others with the gradients; call it as `set_scalars`.
     pub fn set_rank_values(&mut self, values: &[f64; RANK_SLOTS]) -> Result<()> {
-        let mut own = self.head.of_ranks(&self.buckets[0]).f_select(0, self.rank as i64)?;
-        no_grad(|| own.f_copy_(&Tensor::from_slice(values)))?;
-        Ok(())
+        write_numbers(&mut self.own_values, values)
     }
 
     /// The place of the scalars: `[SCALAR_SLOTS]`, in the kind and on the device of the gradients.
     pub fn scalars(&self) -> Tensor {
-        self.head.scalars(&self.buckets[0])
+        self.scalars.shallow_clone()
     }
 
     /// All gradients as a few flat tensors, for norms and checks: with gaps of zeros, without what rides along.
-    pub fn flat_gradients(&self) -> Vec<Tensor> {
-        let head = self.head.space();
-        let without_head = |(index, bucket): (usize, &Tensor)| match index {
-            0 => bucket.narrow(0, head, bucket.size()[0] - head),
-            _ => bucket.shallow_clone(),
-        };
-        self.buckets.iter().enumerate().map(without_head).collect()
+    pub fn flat_gradients(&self) -> &[Tensor] {
+        &self.flat_gradients
     }
 
     /// The number of buckets, which is that of collectives per step.
@@ -356,7 +296,7 @@ impl GradientReducer {
         }
         let mut reduced = Reduced {
             scalars: self.scalars(),
-            of_ranks: self.head.of_ranks(&self.buckets[0]),
+            of_ranks: self.of_ranks.shallow_clone(),
             local_square_norm: None,
             collectives: 0,
             bytes: self.bytes,

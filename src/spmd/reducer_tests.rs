@@ -14,7 +14,7 @@ fn gradients_accumulate_in_the_buckets_and_scalars_ride_along() {
     let parameters = [parameter(&[2, 3]), parameter(&[5])];
     let mut reducer = GradientReducer::new(&alone(), &parameters, 1 << 20).unwrap();
     for step in 0..2 {
-        reducer.zero();
+        reducer.zero().unwrap();
         for last in [false, true] {
             let loss = (&parameters[0] * 2.0).sum(Kind::Float) + (&parameters[1] * 3.0).sum(Kind::Float);
             reducer.prepare(last).unwrap();

@@ -40,6 +40,8 @@ pub enum TrainError {
     /// libtorch refused an operation, for want of memory for example.
     #[error(transparent)]
     Torch(#[from] tch::TchError),
+    #[error(transparent)]
+    TorchExt(#[from] crate::torch_ext::TorchExtError),
 }
 
 impl TrainError {

@@ -1,7 +1,9 @@
 //! Measures the norms that the gradient noise scale is estimated from, without a collective of their own.
 
 use super::noise_scale::{GradientNorms, NoiseScale};
-use tch::{no_grad, TchError, Tensor};
+use super::TrainError;
+use crate::torch_ext::square_norm;
+use tch::{no_grad, Tensor};
 
 /// Follows the gradients of each step. With several ranks, a rank's own norm is known only when its last gradients are on
 /// their way, so it rides along with the next step's, and a step is taken into account one step late. One rank compares the
@@ -38,18 +40,19 @@ impl PartNorms {
     ///
     /// # Errors
     /// No memory for a copy of the gradient.
-    pub fn pass(&mut self, gradients: &[Tensor]) -> Result<(), TchError> {
+    pub fn pass(&mut self, gradients: &[Tensor]) -> Result<(), TrainError> {
         if self.ranks > 1 {
             return Ok(());
         }
         no_grad(|| {
-            for (index, gradient) in gradients.iter().enumerate() {
-                let added = match self.before.get(index) {
-                    Some(before) => gradient.f_sub(before)?,
-                    None => gradient.shallow_clone(),
-                };
-                self.pass_squares += square_norm(&added)?;
-            }
+            let added = gradients
+                .iter()
+                .enumerate()
+                .map(|(index, gradient)| match self.before.get(index) {
+                    Some(before) => gradient.f_sub(before),
+                    None => Ok(gradient.shallow_clone()),
+                });
+            self.pass_squares += square_norm(&added.collect::<Result<Vec<_>, _>>()?, 1.0)?.square;
             self.before = gradients.iter().map(Tensor::copy).collect();
             Ok(())
         })
@@ -68,31 +71,20 @@ impl PartNorms {
         }
     }
 
-    /// A step was made with these gradients, reduced and unscaled, from this many samples; `local_square_norm` is the squared
-    /// norm of what this rank added to them, scaled by `scale`.
-    ///
-    /// # Errors
-    /// An operation that libtorch refuses.
-    pub fn step(
-        &mut self,
-        gradients: &[Tensor],
-        samples: u64,
-        local_square_norm: Option<f64>,
-        scale: f64,
-    ) -> Result<(), TchError> {
+    /// A step was made with a gradient of squared norm `whole`, reduced and unscaled, from this many samples;
+    /// `local_square_norm` is the squared norm of what this rank added to it, scaled by `scale`.
+    pub fn step(&mut self, whole: f64, samples: u64, local_square_norm: Option<f64>, scale: f64) {
         let passes = std::mem::take(&mut self.pass_squares);
         self.before.clear();
         if samples != self.batch_size as u64 {
-            return Ok(());
+            return;
         }
-        let whole = no_grad(|| gradients.iter().map(square_norm).sum::<Result<f64, _>>())?;
         // A part adds 1/P of its mean gradient to the whole.
         let of_parts = |squares: f64, parts: usize| squares * (parts as f64 / scale).powi(2);
         match local_square_norm {
             Some(own) => self.last = Some((of_parts(own, self.ranks), whole)),
             None => self.add(self.passes, whole, of_parts(passes, self.passes) / self.passes as f64),
         }
-        Ok(())
     }
 
     /// A step was not made.
@@ -109,8 +101,4 @@ impl PartNorms {
             part,
         });
     }
-}
-
-fn square_norm(flat: &Tensor) -> Result<f64, TchError> {
-    flat.f_dot(flat)?.f_double_value(&[])
 }

@@ -7,7 +7,7 @@ use super::{GradScaler, NoiseScale, Optimizer, Precision, RunningStatistics};
 use crate::nn::ModuleState;
 use crate::settings::{LocalSettings, StageSettings};
 use crate::spmd::{GradientReducer, Reduced, ReducerOptions, World};
-use crate::torch_ext::unscale_and_check;
+use crate::torch_ext::square_norm;
 use anyhow::Result;
 use tch::{Device, Tensor};
 
@@ -80,7 +80,7 @@ impl Stepper {
     /// At the beginning of a step.
     pub fn begin(&mut self) -> Result<()> {
         self.communication.begin();
-        self.reducer.zero();
+        self.reducer.zero()?;
         self.statistics.keep()
     }
 
@@ -92,7 +92,7 @@ impl Stepper {
             scale => loss_share.f_mul_scalar(scale)?.f_backward()?,
         }
         if let Some(norms) = &mut self.norms {
-            norms.pass(&self.reducer.flat_gradients())?;
+            norms.pass(self.reducer.flat_gradients())?;
         }
         Ok(())
     }
@@ -105,9 +105,8 @@ impl Stepper {
     pub fn step(&mut self, reduced: &Reduced, mean_loss: f64, samples: u64) -> Result<bool> {
         self.communication.end(reduced);
         let scale = self.precision.scaler.scale();
-        let gradients = self.reducer.flat_gradients();
-        let finite = unscale_and_check(&gradients, 1.0 / scale)?;
-        let not_finite = match (mean_loss.is_finite(), finite) {
+        let gradient = square_norm(self.reducer.flat_gradients(), 1.0 / scale)?;
+        let not_finite = match (mean_loss.is_finite(), gradient.finite) {
             (true, true) => None,
             (false, _) => Some(NotFinite::Loss),
             (true, false) if scale > 1.0 => Some(NotFinite::ScaledGradient),
@@ -116,10 +115,10 @@ impl Stepper {
         self.precision.scaler.update(not_finite.is_none());
         match not_finite {
             None => {
-                self.optimizer.step()?;
+                self.optimizer.step_unscaled(1.0 / scale)?;
                 self.skipped.made();
                 if let Some(norms) = &mut self.norms {
-                    norms.step(&gradients, samples, reduced.local_square_norm, scale)?;
+                    norms.step(gradient.square, samples, reduced.local_square_norm, scale);
                 }
             }
             Some(why) => {

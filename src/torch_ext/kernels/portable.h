@@ -29,3 +29,13 @@
 #else
 #define DINGO_INDEPENDENT_ITERATIONS
 #endif
+
+// Asks for the cache line at `address`, which may lie beyond the memory's end. Streams from memory gain by it: the
+// hardware's own prefetching stops at each page of 4 kB.
+#if defined(__CUDACC__)
+#define DINGO_PREFETCH(address)
+#elif defined(__GNUC__)
+#define DINGO_PREFETCH(address) __builtin_prefetch(address)
+#else
+#define DINGO_PREFETCH(address)
+#endif

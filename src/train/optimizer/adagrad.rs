@@ -1,10 +1,10 @@
 //! Adagrad (Duchi, Hazan & Singer 2011).
 
-use super::rule::{add_weight_decay, ParameterState, UpdateRule};
+use super::rule::UpdateRule;
 use crate::settings::Value;
+use crate::torch_ext::{AdagradOptions, ElementUpdate};
 use crate::train::saved_state::SavedState;
 use crate::train::TrainError;
-use tch::{TchError, Tensor};
 
 #[derive(Debug, Clone)]
 pub(super) struct Adagrad {
@@ -49,21 +49,12 @@ impl UpdateRule for Adagrad {
         }))
     }
 
-    fn update(
-        &self,
-        lr: f64,
-        parameter: &mut Tensor,
-        gradient: &Tensor,
-        state: &mut ParameterState,
-    ) -> Result<(), TchError> {
-        let gradient = add_weight_decay(gradient, parameter, self.weight_decay)?;
-        let earlier_updates = (state.updates - 1) as f64;
-        let lr = lr / (1.0 + earlier_updates * self.lr_decay);
-        let [sum] = state.slots.as_mut_slice() else {
-            unreachable!("slots() names one")
-        };
-        let _ = sum.f_addcmul_(&gradient, &gradient)?;
-        let root = sum.f_sqrt()?.f_add_scalar_(self.eps)?;
-        parameter.f_addcdiv_(&gradient.f_mul_scalar(-lr)?, &root).map(drop)
+    fn element(&self, lr: f64, updates: u64) -> ElementUpdate {
+        let earlier_updates = (updates - 1) as f64;
+        ElementUpdate::Adagrad(AdagradOptions {
+            lr: lr / (1.0 + earlier_updates * self.lr_decay),
+            eps: self.eps,
+            l2: self.weight_decay,
+        })
     }
 }

@@ -1,11 +1,11 @@
 //! Adam (Kingma & Ba, arXiv:1412.6980), with AMSGrad (Reddi et al., arXiv:1904.09237); AdamW's decoupled weight decay
 //! (Loshchilov & Hutter, arXiv:1711.05101).
 
-use super::rule::{add_weight_decay, ParameterState, UpdateRule};
+use super::rule::UpdateRule;
 use crate::settings::Value;
+use crate::torch_ext::{AdamOptions, ElementUpdate};
 use crate::train::saved_state::SavedState;
 use crate::train::TrainError;
-use tch::{TchError, Tensor};
 
 #[derive(Debug, Clone)]
 pub(super) struct Adam {
@@ -73,45 +73,22 @@ impl UpdateRule for Adam {
         }))
     }
 
-    fn update(
-        &self,
-        lr: f64,
-        parameter: &mut Tensor,
-        gradient: &Tensor,
-        state: &mut ParameterState,
-    ) -> Result<(), TchError> {
+    fn element(&self, lr: f64, updates: u64) -> ElementUpdate {
         let (beta1, beta2) = self.betas;
-        let gradient = if self.decoupled_weight_decay {
-            if self.weight_decay != 0.0 {
-                let _ = parameter.f_mul_scalar_(1.0 - lr * self.weight_decay)?;
-            }
-            gradient.shallow_clone()
-        } else {
-            add_weight_decay(gradient, parameter, self.weight_decay)?
+        let bias_correction = |beta: f64| 1.0 - beta.powf(updates as f64);
+        let (l2, shrink) = match self.decoupled_weight_decay {
+            true => (0.0, 1.0 - lr * self.weight_decay),
+            false => (self.weight_decay, 1.0),
         };
-
-        let (moments, maximum) = state.slots.split_at_mut(2);
-        let [exp_avg, exp_avg_sq] = moments else {
-            unreachable!("slots() names two moments")
-        };
-        let _ = exp_avg.f_lerp_(&gradient, 1.0 - beta1)?;
-        let _ = exp_avg_sq.f_mul_scalar_(beta2)?;
-        let _ = exp_avg_sq.f_addcmul_(&gradient.f_mul_scalar(1.0 - beta2)?, &gradient)?;
-        let second_moment = match maximum.first_mut() {
-            Some(maximum) => {
-                let larger = maximum.f_maximum(exp_avg_sq)?;
-                maximum.f_copy_(&larger)?;
-                larger
-            }
-            None => exp_avg_sq.shallow_clone(),
-        };
-
-        let updates = state.updates as f64;
-        let bias_correction1 = 1.0 - beta1.powf(updates);
-        let bias_correction2 = 1.0 - beta2.powf(updates);
-        let mut denominator = second_moment.f_sqrt()?.f_div_scalar_(bias_correction2.sqrt())?;
-        let denominator = denominator.f_add_scalar_(self.eps)?;
-        let numerator = exp_avg.f_mul_scalar(-lr / bias_correction1)?;
-        parameter.f_addcdiv_(&numerator, &denominator).map(drop)
+        ElementUpdate::Adam(AdamOptions {
+            step_size: lr / bias_correction(beta1),
+            beta1,
+            beta2,
+            root_correction: bias_correction(beta2).sqrt(),
+            eps: self.eps,
+            l2,
+            shrink,
+            amsgrad: self.amsgrad,
+        })
     }
 }

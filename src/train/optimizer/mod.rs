@@ -9,12 +9,13 @@ mod state;
 
 use super::TrainError;
 use crate::settings::OptimizerSettings;
+use crate::torch_ext::{clear, update_in_place, Update};
 use rule::{ParameterState, UpdateRule};
 use tch::Tensor;
 
 /// One parameter group over all parameters of the network.
 ///
-/// The single place that changes parameters: `step` may become one fused update without anyone above noticing.
+/// The single place that changes parameters, all of them in one pass over memory.
 #[derive(Debug)]
 pub struct Optimizer {
     /// In the order of `network.parameters()`; the position is PyTorch's index of a parameter.
@@ -46,35 +47,55 @@ impl Optimizer {
 
     /// Updates every parameter that requires a gradient and has one. A gradient left over on a frozen parameter is
     /// ignored.
+    ///
+    /// # Errors
+    /// A parameter or gradient that is not a contiguous Float or Double tensor in host memory. Nothing is changed then.
     pub fn step(&mut self) -> Result<(), TrainError> {
-        let (rule, lr) = (&self.rule, self.lr);
-        let parameters = self.parameters.iter_mut().zip(&mut self.states);
-        tch::no_grad(|| {
-            for (parameter, state) in parameters.filter(|(parameter, _)| parameter.requires_grad()) {
-                let gradient = parameter.f_grad()?;
-                if !gradient.defined() {
-                    continue;
-                }
-                let state = match state {
-                    Some(state) => state,
-                    None => state.insert(rule.new_state(parameter)?),
-                };
-                state.updates += 1;
-                rule.update(lr, parameter, &gradient, state)?;
+        self.step_unscaled(1.0)
+    }
+
+    /// As [`Optimizer::step`], with the gradients times `inverse_scale`; they themselves stay as they are.
+    pub fn step_unscaled(&mut self, inverse_scale: f64) -> Result<(), TrainError> {
+        let mut gradients = Vec::with_capacity(self.parameters.len());
+        for (parameter, state) in self.parameters.iter().zip(&mut self.states) {
+            let gradient = parameter.requires_grad().then(|| parameter.f_grad()).transpose()?;
+            let gradient = gradient.filter(Tensor::defined);
+            if gradient.is_some() && state.is_none() {
+                *state = Some(self.rule.new_state(parameter)?);
             }
-            Ok(())
-        })
+            gradients.push(gradient);
+        }
+        let parameters = self.parameters.iter().zip(&self.states).zip(&gradients);
+        let updates = parameters.filter_map(|((parameter, state), gradient)| {
+            let state = state.as_ref()?;
+            Some(Update {
+                parameter,
+                gradient: gradient.as_ref()?,
+                slots: &state.slots,
+                element: self.rule.element(self.lr, state.updates + 1),
+            })
+        });
+        update_in_place(&updates.collect::<Vec<_>>(), inverse_scale)?;
+        for (state, _) in self
+            .states
+            .iter_mut()
+            .zip(&gradients)
+            .filter(|(_, gradient)| gradient.is_some())
+        {
+            state.iter_mut().for_each(|state| state.updates += 1);
+        }
+        Ok(())
     }
 
     /// Fills every gradient with zeros in place, so that gradients which are views into flat buckets stay views.
     pub fn zero_grad(&mut self) -> Result<(), TrainError> {
-        for parameter in &self.parameters {
-            let mut gradient = parameter.f_grad()?;
-            if gradient.defined() {
-                let _ = tch::no_grad(|| gradient.f_zero_())?;
-            }
-        }
-        Ok(())
+        let gradients = self
+            .parameters
+            .iter()
+            .map(Tensor::f_grad)
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut defined: Vec<Tensor> = gradients.into_iter().filter(Tensor::defined).collect();
+        Ok(clear(&mut defined)?)
     }
 
     pub fn lr(&self) -> f64 {

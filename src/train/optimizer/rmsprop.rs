@@ -1,10 +1,10 @@
 //! RMSprop (Hinton's lecture notes), centered as in Graves, arXiv:1308.0850.
 
-use super::rule::{add_weight_decay, ParameterState, UpdateRule};
+use super::rule::UpdateRule;
 use crate::settings::Value;
+use crate::torch_ext::{ElementUpdate, RmsPropOptions};
 use crate::train::saved_state::SavedState;
 use crate::train::TrainError;
-use tch::{TchError, Tensor};
 
 #[derive(Debug, Clone)]
 pub(super) struct RmsProp {
@@ -51,36 +51,15 @@ impl UpdateRule for RmsProp {
         }))
     }
 
-    fn update(
-        &self,
-        lr: f64,
-        parameter: &mut Tensor,
-        gradient: &Tensor,
-        state: &mut ParameterState,
-    ) -> Result<(), TchError> {
-        let gradient = add_weight_decay(gradient, parameter, self.weight_decay)?;
-        let Some((square_avg, others)) = state.slots.split_first_mut() else {
-            unreachable!("slots() names square_avg first")
-        };
-        let _ = square_avg.f_mul_scalar_(self.alpha)?;
-        let _ = square_avg.f_addcmul_(&gradient.f_mul_scalar(1.0 - self.alpha)?, &gradient)?;
-
-        let mut average = match others.last_mut().filter(|_| self.centered) {
-            Some(grad_avg) => {
-                let _ = grad_avg.f_lerp_(&gradient, 1.0 - self.alpha)?;
-                square_avg.f_addcmul(&grad_avg.f_neg()?, grad_avg)?.f_sqrt_()?
-            }
-            None => square_avg.f_sqrt()?,
-        };
-        let average = average.f_add_scalar_(self.eps)?;
-
-        match others.first_mut().filter(|_| self.momentum > 0.0) {
-            Some(buffer) => {
-                let _ = buffer.f_mul_scalar_(self.momentum)?;
-                let _ = buffer.f_addcdiv_(&gradient, &average)?;
-                parameter.f_add_(&buffer.f_mul_scalar(-lr)?).map(drop)
-            }
-            None => parameter.f_addcdiv_(&gradient.f_mul_scalar(-lr)?, &average).map(drop),
-        }
+    fn element(&self, lr: f64, _updates: u64) -> ElementUpdate {
+        ElementUpdate::RmsProp(RmsPropOptions {
+            lr,
+            alpha: self.alpha,
+            eps: self.eps,
+            l2: self.weight_decay,
+            momentum: self.momentum,
+            has_buffer: self.momentum > 0.0,
+            centered: self.centered,
+        })
     }
 }

@@ -5,6 +5,7 @@ use super::adam::Adam;
 use super::rmsprop::RmsProp;
 use super::sgd::Sgd;
 use crate::settings::{OptimizerSettings, Value};
+use crate::torch_ext::ElementUpdate;
 use crate::train::saved_state::SavedState;
 use crate::train::TrainError;
 use std::fmt::Debug;
@@ -36,14 +37,8 @@ pub(super) trait UpdateRule: Debug {
     /// The same rule with the options of a saved parameter group, which win over the settings, as in PyTorch.
     fn with_options(&self, saved: &SavedState) -> Result<Box<dyn UpdateRule>, TrainError>;
 
-    /// One update in place, in no-grad mode. `state.updates` already counts this one.
-    fn update(
-        &self,
-        lr: f64,
-        parameter: &mut Tensor,
-        gradient: &Tensor,
-        state: &mut ParameterState,
-    ) -> Result<(), TchError>;
+    /// What the update with number `updates` (from 1) does to each element, with the slots in their order.
+    fn element(&self, lr: f64, updates: u64) -> ElementUpdate;
 
     fn new_state(&self, parameter: &Tensor) -> Result<ParameterState, TchError> {
         let slots = self
@@ -131,12 +126,4 @@ pub(super) fn learning_rate(settings: &OptimizerSettings) -> f64 {
         | OptimizerSettings::RmsProp { lr, .. }
         | OptimizerSettings::Adagrad { lr, .. } => lr,
     }
-}
-
-/// `gradient + weight_decay · parameter`: L2 regularization.
-pub(super) fn add_weight_decay(gradient: &Tensor, parameter: &Tensor, weight_decay: f64) -> Result<Tensor, TchError> {
-    if weight_decay == 0.0 {
-        return Ok(gradient.shallow_clone());
-    }
-    parameter.f_mul_scalar(weight_decay)?.f_add_(gradient)
 }

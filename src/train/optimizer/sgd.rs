@@ -1,11 +1,11 @@
 //! Stochastic gradient descent with momentum, in PyTorch's convention: the learning rate multiplies the momentum
 //! buffer.
 
-use super::rule::{add_weight_decay, ParameterState, UpdateRule};
+use super::rule::UpdateRule;
 use crate::settings::Value;
+use crate::torch_ext::{ElementUpdate, SgdOptions};
 use crate::train::saved_state::SavedState;
 use crate::train::TrainError;
-use tch::{TchError, Tensor};
 
 #[derive(Debug, Clone)]
 pub(super) struct Sgd {
@@ -50,31 +50,20 @@ impl UpdateRule for Sgd {
         }))
     }
 
-    fn update(
-        &self,
-        lr: f64,
-        parameter: &mut Tensor,
-        gradient: &Tensor,
-        state: &mut ParameterState,
-    ) -> Result<(), TchError> {
-        let gradient = add_weight_decay(gradient, parameter, self.weight_decay)?;
-        let direction = match state.slots.first_mut() {
-            None => gradient,
-            Some(buffer) => {
-                if state.updates == 1 {
-                    // The first gradient enters whole: dampening only acts from the second on.
-                    buffer.f_copy_(&gradient)?;
-                } else {
-                    let _ = buffer.f_mul_scalar_(self.momentum)?;
-                    let _ = buffer.f_add_(&gradient.f_mul_scalar(1.0 - self.dampening)?)?;
-                }
-                if self.nesterov {
-                    buffer.f_mul_scalar(self.momentum)?.f_add_(&gradient)?
-                } else {
-                    buffer.shallow_clone()
-                }
-            }
+    fn element(&self, lr: f64, updates: u64) -> ElementUpdate {
+        // The first gradient enters whole: dampening only acts from the second on.
+        let (keep, take) = match updates {
+            1 => (0.0, 1.0),
+            _ => (self.momentum, 1.0 - self.dampening),
         };
-        parameter.f_add_(&direction.f_mul_scalar(-lr)?).map(drop)
+        ElementUpdate::Sgd(SgdOptions {
+            lr,
+            l2: self.weight_decay,
+            keep,
+            take,
+            momentum: self.momentum,
+            has_buffer: self.momentum != 0.0,
+            nesterov: self.nesterov,
+        })
     }
 }
