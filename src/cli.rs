@@ -1,5 +1,7 @@
 //! The command line: parsed once, into what the program is to do.
 
+use crate::bench::dataset::DatasetRequest;
+use crate::bench::{BenchRequest, Variant};
 use clap::{Args, Parser, Subcommand};
 use std::path::{Path, PathBuf};
 
@@ -25,6 +27,12 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Measure training steps: their time, what they are made of, and what they cost
+    Bench(Box<BenchArgs>),
+    /// Draw what `bench --csv` has measured: time per epoch over batch size, for each number of ranks
+    BenchPlot(BenchPlotArgs),
+    /// Write a dataset to measure with, in Dingo's format
+    BenchDataset(BenchDatasetArgs),
     /// Measure how many samples per second one thread of the data pipeline makes
     BenchData(BenchDataArgs),
 }
@@ -56,6 +64,138 @@ pub struct TrainArgs {
     /// Shell command to run once all stages are complete
     #[arg(long, alias = "exit_command", value_name = "CMD")]
     pub exit_command: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// Settings file whose first stage is measured
+    pub settings: PathBuf,
+
+    /// Random numbers instead of a dataset
+    #[arg(long)]
+    pub synthetic: bool,
+
+    /// Frequency bins of synthetic data [default: as settings and dataset say]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub bins: Option<usize>,
+
+    /// Steps to measure
+    #[arg(long, value_name = "N", default_value = "100", value_parser = at_least_one)]
+    pub steps: usize,
+
+    /// Steps before them that do not count
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub warm_up: usize,
+
+    /// Freeze the first layer [default: as the first stage says]
+    #[arg(long, conflicts_with = "no_freeze")]
+    pub freeze: bool,
+
+    /// Train the first layer
+    #[arg(long)]
+    pub no_freeze: bool,
+
+    /// Samples a batch, over all ranks [default: the first stage's]
+    #[arg(long, value_name = "N", conflicts_with = "sweep_batch", value_parser = at_least_one)]
+    pub batch_size: Option<usize>,
+
+    /// Several batch sizes, one after the other
+    #[arg(long, value_name = "N,N,…", value_delimiter = ',', value_parser = at_least_one)]
+    pub sweep_batch: Vec<usize>,
+
+    /// Variants to measure, of as-set, sync (BatchNorm over all ranks), per-rank (by each rank's share), layer-norm, amp
+    /// (mixed precision)
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    pub variants: Vec<Variant>,
+
+    /// Samples of the epoch whose time is told
+    #[arg(long, value_name = "N", default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub samples: u64,
+
+    /// Append a row for each measurement to this table
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+
+    /// Write all that was measured
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// Draw time per epoch over batch size (SVG), of all rows of the table where one is given
+    #[arg(long, value_name = "FILE")]
+    pub picture: Option<PathBuf>,
+
+    /// Measure instead what larger sizes cost: flow steps, hidden size, batch, bins, detectors, on synthetic data
+    #[arg(long, conflicts_with_all = ["csv", "json", "picture", "sweep_batch"])]
+    pub growth: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct BenchPlotArgs {
+    /// Tables that `bench --csv` wrote
+    #[arg(required = true, value_name = "CSV")]
+    pub tables: Vec<PathBuf>,
+
+    /// The picture (SVG)
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct BenchDatasetArgs {
+    /// Where the files go
+    pub folder: PathBuf,
+
+    #[arg(long, value_name = "N", default_value_t = DatasetRequest::default().samples)]
+    pub samples: usize,
+
+    /// Coefficients that a waveform is compressed to
+    #[arg(long, value_name = "N", default_value_t = DatasetRequest::default().size)]
+    pub size: usize,
+
+    /// Hz
+    #[arg(long, value_name = "F", default_value_t = DatasetRequest::default().f_max)]
+    pub f_max: f64,
+
+    /// Hz
+    #[arg(long, value_name = "F", default_value_t = DatasetRequest::default().delta_f)]
+    pub delta_f: f64,
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err("a whole number above 0 is needed".into()),
+        Ok(number) => Ok(number),
+    }
+}
+
+impl BenchArgs {
+    pub fn request(&self) -> BenchRequest {
+        BenchRequest {
+            settings: self.settings.clone(),
+            synthetic: self.synthetic,
+            bins: self.bins,
+            steps: self.steps,
+            warm_up: self.warm_up,
+            freeze: (self.freeze || self.no_freeze).then_some(self.freeze),
+            batch_sizes: self.batch_size.map_or(self.sweep_batch.clone(), |size| vec![size]),
+            variants: self.variants.clone(),
+            samples: self.samples,
+            csv: self.csv.clone(),
+            json: self.json.clone(),
+            picture: self.picture.clone(),
+        }
+    }
+}
+
+impl BenchDatasetArgs {
+    pub fn request(&self) -> DatasetRequest {
+        DatasetRequest {
+            samples: self.samples,
+            size: self.size,
+            f_max: self.f_max,
+            delta_f: self.delta_f,
+        }
+    }
 }
 
 #[derive(Debug, Args)]

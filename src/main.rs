@@ -20,6 +20,9 @@ fn main() -> ExitCode {
     program::share_cores(world.local_size);
     let result = match &cli.command {
         None => program::train(&world, &cli.train),
+        Some(Command::Bench(arguments)) => program::bench(&world, arguments),
+        Some(Command::BenchPlot(arguments)) => program::bench_plot(&world, arguments),
+        Some(Command::BenchDataset(arguments)) => program::bench_dataset(&world, arguments),
         Some(Command::BenchData(arguments)) => program::bench_data(&world, arguments),
     };
     ExitCode::from(world.end(result) as u8)

@@ -1,8 +1,8 @@
 //! The modes of the program, as `main` calls them: each takes its arguments and gives the exit status.
 
-use crate::bench;
+use crate::bench::{self, BenchError};
 use crate::checkpoint::CheckpointError;
-use crate::cli::{BenchDataArgs, TrainArgs, UsageError};
+use crate::cli::{BenchArgs, BenchDataArgs, BenchDatasetArgs, BenchPlotArgs, TrainArgs, UsageError};
 use crate::data::DataError;
 use crate::nn::NnError;
 use crate::settings::SettingsError;
@@ -27,6 +27,7 @@ pub fn exit_status(error: &anyhow::Error) -> i32 {
         cause.is::<SettingsError>()
             || cause.is::<DataError>()
             || cause.is::<UsageError>()
+            || cause.downcast_ref::<BenchError>().is_some_and(BenchError::is_bad_input)
             || cause
                 .downcast_ref::<CheckpointError>()
                 .is_some_and(CheckpointError::is_bad_input)
@@ -121,6 +122,30 @@ fn run_exit_command(command: &str) {
         Ok(status) => log::warn!("the exit command ended with {status}"),
         Err(error) => log::warn!("the exit command could not be started: {error}"),
     }
+}
+
+/// Measures training steps, or with `--growth` what larger networks cost.
+pub fn bench(world: &World, arguments: &BenchArgs) -> Result<i32> {
+    let request = arguments.request();
+    match arguments.growth {
+        true => bench::growth(world, &request)?,
+        false => drop(bench::run(world, &request)?),
+    }
+    Ok(COMPLETE)
+}
+
+/// Draws measurements. One rank is enough.
+pub fn bench_plot(world: &World, arguments: &BenchPlotArgs) -> Result<i32> {
+    let plot = || bench::plot(&arguments.tables, &arguments.output);
+    world.agree(if world.is_root() { plot() } else { Ok(()) })?;
+    Ok(COMPLETE)
+}
+
+/// Writes a dataset to measure with. One rank is enough.
+pub fn bench_dataset(world: &World, arguments: &BenchDatasetArgs) -> Result<i32> {
+    let write = || bench::dataset::write(&arguments.folder, &arguments.request());
+    world.agree(if world.is_root() { write() } else { Ok(()) })?;
+    Ok(COMPLETE)
 }
 
 /// Reports how fast one thread makes batches from the settings' data. Every rank measures; rank 0 speaks.

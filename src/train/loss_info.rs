@@ -1,6 +1,6 @@
 //! Average loss and times of an epoch, and the line that reports a step (Dingo's `LossInfo`).
 
-use super::TrainError;
+use super::{StepClock, StepPart, TrainError};
 use crate::nn::Mode;
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -182,6 +182,20 @@ impl LossInfo {
             line += &format!("\t\tTime Loss Aggregation: {aggregation}");
         }
         line
+    }
+}
+
+impl StepClock for LossInfo {
+    fn lap(&mut self, part: StepPart) {
+        self.lap(match part {
+            StepPart::Data => Phase::Dataloader,
+            StepPart::Forward | StepPart::Backward | StepPart::Update => Phase::Network,
+            StepPart::Reduction => Phase::Aggregation,
+        });
+    }
+
+    fn take_times(&mut self) -> [f64; PHASES] {
+        self.take_times()
     }
 }
 

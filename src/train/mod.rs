@@ -1,7 +1,7 @@
 //! Stages, epochs, optimizer, scheduler, limits, history.
 //!
 //! [`run`] is a training from its settings to its last checkpoint: [`Start`] reads what the user wrote and what an earlier
-//! run left, `prepare` opens the data and builds the network, [`Session`] trains stage by stage, `epoch` is the algorithm,
+//! run left, `prepare` opens the data and builds the network, [`Session`] trains stage by stage, `step` is the algorithm,
 //! `snapshot` turns a moment into files.
 
 mod checkpoint_paths;
@@ -34,6 +34,7 @@ mod stage_checks;
 mod stage_state;
 mod stage_tools;
 mod start;
+mod step;
 mod stepper;
 mod train_dir;
 mod writer;
@@ -50,14 +51,16 @@ pub use noise_scale::{Estimate, GradientNorms, NoiseScale};
 pub use optimizer::Optimizer;
 pub use part_norms::PartNorms;
 pub use precision::Precision;
+pub use prepare::build_context;
 pub use progress::Progress;
 pub use replicas::compare_replicas;
 pub use running_statistics::RunningStatistics;
 pub use runtime_limits::RuntimeLimits;
 pub use scaler::GradScaler;
 pub use scheduler::Scheduler;
-pub use session::{Outcome, Session};
+pub use session::{Outcome, Session, DATA_THREADS};
 pub use start::{Start, TrainRequest};
+pub use step::{train_step, StepClock, StepEnd, StepPart};
 pub use stepper::Stepper;
 
 use crate::data::DataError;

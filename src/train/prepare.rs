@@ -142,7 +142,7 @@ fn agree_on_seed(world: &World, checkpoint: Option<&Checkpoint>, local: &LocalSe
 }
 
 /// BatchNorm takes the statistics of the whole batch, over all ranks, unless the settings say otherwise.
-fn build_context(world: &World, local: &LocalSettings, seed: u64) -> BuildContext {
+pub fn build_context(world: &World, local: &LocalSettings, seed: u64) -> BuildContext {
     let synchronized = world.size > 1 && local.sync_batch_norm;
     let ranks: Option<Arc<dyn RankStatistics>> = synchronized.then(|| Arc::new(world.collectives()) as _);
     BuildContext {

@@ -18,7 +18,7 @@ use std::time::Instant;
 use tch::Device;
 
 /// Data threads of a rank when the settings do not say. The pipeline makes thousands of samples per second and thread.
-const DATA_THREADS: usize = 1;
+pub const DATA_THREADS: usize = 1;
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

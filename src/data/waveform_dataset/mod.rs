@@ -91,6 +91,12 @@ impl WaveformDataset {
         })
     }
 
+    /// The domain that a file tells of itself, without a look at its waveforms.
+    pub fn domain_of_file(path: &Path) -> Result<UniformFrequencyDomain, DataError> {
+        let file = DataFile::open(path)?;
+        file.uniform_domain(&file.settings()?, "domain")
+    }
+
     /// Number of samples; at least one.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
