@@ -62,7 +62,7 @@ impl RunningStatistics {
     /// call this together.
     pub fn of_ranks(&self, world: &World) -> Result<Option<Tensor>> {
         match &self.flat {
-            Some(flat) if self.per_rank && world.size > 1 => Ok(Some(world.collectives().all_gather(flat)?)),
+            Some(flat) if self.per_rank && world.size > 1 => Ok(Some(world.network_collectives().all_gather(flat)?)),
             _ => Ok(None),
         }
     }
@@ -83,7 +83,7 @@ impl RunningStatistics {
     pub fn average(&mut self, world: &World) -> Result<()> {
         if let (Some(flat), true) = (&mut self.flat, self.per_rank && world.size > 1) {
             let _ = no_grad(|| flat.f_div_scalar_(world.size as f64))?;
-            world.collectives().all_reduce_sum(flat)?;
+            world.network_collectives().all_reduce_sum(flat)?;
         }
         Ok(())
     }

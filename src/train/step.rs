@@ -162,12 +162,11 @@ fn send_along(stepper: &mut Stepper, mean: &Tensor, wishes: [f64; WISHES], times
     told[NORM] = stepper.norms.as_ref().map_or(0.0, |norms| norms.own());
     stepper.reducer.set_rank_values(&told)?;
 
+    let mut numbers = [0.0; 1 + WISHES];
+    numbers[FIRST_WISH as usize..].copy_from_slice(&wishes);
+    stepper.reducer.set_scalars(&numbers)?;
     let _no_gradients = tch::no_grad_guard();
-    let scalars = stepper.reducer.scalars();
-    scalars.f_select(0, LOSS)?.f_copy_(mean)?;
-    scalars
-        .f_narrow(0, FIRST_WISH, WISHES as i64)?
-        .f_copy_(&Tensor::from_slice(&wishes))?;
+    stepper.reducer.scalars().f_select(0, LOSS)?.f_copy_(mean)?;
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use crate::settings::{LocalSettings, StageSettings};
 use crate::spmd::{GradientReducer, Reduced, ReducerOptions, World};
 use crate::torch_ext::square_norm;
 use anyhow::Result;
-use tch::{Device, Tensor};
+use tch::Tensor;
 
 /// What takes steps in a stage.
 pub struct Stepper {
@@ -60,7 +60,7 @@ impl Stepper {
         Ok(Stepper {
             optimizer,
             reducer: GradientReducer::with_options(world, &trainable, &options)?,
-            precision: Precision::new(stage, Device::Cpu),
+            precision: Precision::new(stage, world.device()),
             statistics: RunningStatistics::new(state, !local.sync_batch_norm)?,
             communication: Communication::new(world),
             skipped: SkippedSteps::new(local.max_skipped_steps),

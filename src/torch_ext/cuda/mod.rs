@@ -21,6 +21,9 @@ pub use nccl::{nccl_version, unique_id, NcclCommunicator};
 #[cfg(dingo_cuda)]
 pub use stream::{copy_to_device, current_stream, fetch, used_on, Event, Stream};
 
+use super::error::TorchExtError;
+use tch::{Device, Tensor};
+
 /// What a rank draws for all to meet by (`ncclUniqueId`).
 pub type UniqueId = [u8; 128];
 
@@ -57,6 +60,20 @@ pub struct DeviceMemory {
     pub reserved: u64,
     /// The most that was allocated since this was last asked.
     pub peak: u64,
+}
+
+/// The tensor where `device` is, without a wait of the host for what it has been told: itself, or a copy on the stream that the
+/// calling thread computes on.
+///
+/// # Errors
+/// What libtorch says.
+pub fn put(tensor: &Tensor, device: Device) -> Result<Tensor, TorchExtError> {
+    match (tensor.device(), device) {
+        (Device::Cpu, Device::Cuda(number)) => copy_to_device(tensor, current_stream(number)?),
+        _ => tensor
+            .f_to_device(device)
+            .map_err(|error| TorchExtError(error.to_string())),
+    }
 }
 
 #[cfg(test)]
