@@ -59,6 +59,7 @@ impl Layer {
             bias: Some(&self.bias),
             running_mean: Some(&self.running_mean),
             running_var: Some(&self.running_var),
+            ..BatchNormTensors::default()
         };
         sync_batch_norm(x, tensors, MOMENTUM, EPS, ranks).unwrap()
     }

@@ -7,6 +7,7 @@
 
 use super::DataError;
 use crate::gw::domain::UniformFrequencyDomain;
+use crate::torch_ext::product;
 use num_complex::Complex64;
 use std::sync::Mutex;
 use tch::{Device, Kind, Tensor};
@@ -58,12 +59,13 @@ impl Decompression {
     }
 
     /// The product of coefficients and weights, written into the bins from f_min on.
-    fn expand(&self, coefficients: &[f32], rows: i64, weights: &Tensor) -> Result<Tensor, tch::TchError> {
+    fn expand(&self, coefficients: &[f32], rows: i64, weights: &Tensor) -> Result<Tensor, DataError> {
         let (width, blank) = (2 * self.bins as i64, 2 * self.min_index as i64);
         let coefficients = Tensor::f_from_slice(coefficients)?.f_view([rows, weights.size()[0]])?;
         let waveforms = Tensor::f_empty([rows, width], (Kind::Float, Device::Cpu))?;
         let _ = waveforms.f_narrow(1, 0, blank)?.f_zero_()?;
-        let _ = coefficients.f_mm_out(&waveforms.f_narrow(1, blank, width - blank)?, weights)?;
+        let mut bins = waveforms.f_narrow(1, blank, width - blank)?;
+        product(&coefficients, weights, &mut bins)?;
         Ok(waveforms)
     }
 

@@ -1,6 +1,7 @@
 //! The activation functions that Dingo's settings know, with PyTorch's default constants.
 
 use crate::settings::Activation;
+use crate::torch_ext;
 use tch::Tensor;
 
 /// Elementwise; any shape.
@@ -11,6 +12,17 @@ pub fn activate(activation: Activation, x: &Tensor) -> Tensor {
         Activation::LeakyRelu => x.leaky_relu(),
         // "none": with the error function itself, not its tanh approximation.
         Activation::Gelu => x.gelu("none"),
+    }
+}
+
+/// The name that fused kernels have for it; for none too.
+pub(super) fn kernel(activation: Option<Activation>) -> torch_ext::Activation {
+    match activation {
+        None => torch_ext::Activation::None,
+        Some(Activation::Elu) => torch_ext::Activation::Elu,
+        Some(Activation::Relu) => torch_ext::Activation::Relu,
+        Some(Activation::LeakyRelu) => torch_ext::Activation::LeakyRelu,
+        Some(Activation::Gelu) => torch_ext::Activation::Gelu,
     }
 }
 

@@ -1,8 +1,12 @@
 //! `torch.nn.BatchNorm1d` (Ioffe and Szegedy 2015, arXiv:1502.03167).
 
+use super::activation::kernel;
 use super::error::check_width;
 use super::{Init, Mode, NnError, Scope};
-use crate::torch_ext::{sync_batch_norm, BatchNormTensors, RankStatistics};
+use crate::settings::Activation;
+use crate::torch_ext::{
+    batch_norm, batch_norm_with_skip, BatchNormOptions, BatchNormTensors, BatchStatistics, RankStatistics,
+};
 use std::sync::Arc;
 use tch::{Kind, Tensor};
 
@@ -48,44 +52,64 @@ impl BatchNorm1d {
     ///
     /// Errors in training on fewer than two samples over all ranks, which have no variance.
     pub fn forward(&self, input: &Tensor, mode: Mode) -> Result<Tensor, NnError> {
-        check_width("BatchNorm1d", input, self.features)?;
-        if mode.is_training() {
-            let _ = self.num_batches_tracked.shallow_clone().g_add_scalar_(1);
-        }
-        match &self.ranks {
-            Some(ranks) if mode.is_training() => self.forward_with(ranks, input),
-            _ => self.forward_alone(input, mode),
-        }
+        self.check(input, mode)?;
+        Ok(batch_norm(input, self.tensors(), self.options(None, mode))?)
     }
 
-    fn forward_with(&self, ranks: &Arc<dyn RankStatistics>, input: &Tensor) -> Result<Tensor, NnError> {
-        let tensors = BatchNormTensors {
+    /// As [`forward`](Self::forward), and the activation, in one pass.
+    pub fn forward_activated(&self, input: &Tensor, activation: Activation, mode: Mode) -> Result<Tensor, NnError> {
+        self.check(input, mode)?;
+        Ok(batch_norm(input, self.tensors(), self.options(Some(activation), mode))?)
+    }
+
+    /// As [`forward_activated`](Self::forward_activated); also gives `input` for a connection past the layer, whose
+    /// gradient is then added in the same pass.
+    pub fn forward_with_skip(
+        &self,
+        input: &Tensor,
+        activation: Activation,
+        mode: Mode,
+    ) -> Result<(Tensor, Tensor), NnError> {
+        self.check(input, mode)?;
+        let options = self.options(Some(activation), mode);
+        Ok(batch_norm_with_skip(input, self.tensors(), options)?)
+    }
+
+    fn tensors(&self) -> BatchNormTensors<'_> {
+        BatchNormTensors {
             weight: Some(&self.weight),
             bias: Some(&self.bias),
             running_mean: Some(&self.running_mean),
             running_var: Some(&self.running_var),
-        };
-        Ok(sync_batch_norm(input, tensors, MOMENTUM, EPS, ranks)?)
+            num_batches_tracked: Some(&self.num_batches_tracked),
+        }
     }
 
-    fn forward_alone(&self, input: &Tensor, mode: Mode) -> Result<Tensor, NnError> {
+    fn options(&self, activation: Option<Activation>, mode: Mode) -> BatchNormOptions<'_> {
+        let statistics = match (mode, &self.ranks) {
+            (Mode::Eval, _) => BatchStatistics::Running,
+            (Mode::Train, None) => BatchStatistics::Batch,
+            (Mode::Train, Some(ranks)) => BatchStatistics::AllRanks(ranks),
+        };
+        BatchNormOptions {
+            statistics,
+            momentum: MOMENTUM,
+            eps: EPS,
+            activation: kernel(activation),
+        }
+    }
+
+    fn check(&self, input: &Tensor, mode: Mode) -> Result<(), NnError> {
+        check_width("BatchNorm1d", input, self.features)?;
         let batch = input.size()[0];
-        if mode.is_training() && batch < 2 {
+        // Between ranks, all of their samples count.
+        if mode.is_training() && self.ranks.is_none() && batch < 2 {
             let message = format!("training needs at least 2 samples in a batch, got {batch}");
             return Err(NnError::Undefined {
                 layer: "BatchNorm1d",
                 message,
             });
         }
-        Ok(input.batch_norm(
-            Some(&self.weight),
-            Some(&self.bias),
-            Some(&self.running_mean),
-            Some(&self.running_var),
-            mode.is_training(),
-            MOMENTUM,
-            EPS,
-            true,
-        ))
+        Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! Dingo's dense residual network: the second stage of the embedding, and the conditioner of flows with LayerNorm.
 //! (Dax et al. 2021, arXiv:2106.12594, describes the embedding.)
 
+use super::context_layers::gates;
 use super::{Conditioner, Linear, Mode, NnError, ResidualBlock, ResidualBlockConfig, Scope};
 use tch::Tensor;
 
@@ -62,8 +63,9 @@ impl Conditioner for DenseResidualNet {
     /// `[batch, input_dim]` to `[batch, output_dim]`.
     fn forward(&self, inputs: &Tensor, context: Option<&Tensor>, mode: Mode) -> Result<Tensor, NnError> {
         let mut x = self.initial_layer.forward(inputs)?;
-        for (block, resize) in self.blocks.iter().zip(&self.resize_layers) {
-            x = block.forward(&x, context, mode)?;
+        let gates = gates(&self.blocks, context)?;
+        for (i, (block, resize)) in self.blocks.iter().zip(&self.resize_layers).enumerate() {
+            x = block.forward(&x, gates.get(i), mode)?;
             if let Some(layer) = resize {
                 x = layer.forward(&x)?;
             }

@@ -2,6 +2,7 @@
 
 use super::error::check_width;
 use super::{Init, NnError, Scope};
+use crate::torch_ext::{linear, InputColumns, LinearLayer};
 use tch::Tensor;
 
 /// y = x Wᵀ + b, with W of shape `[out_features, in_features]`.
@@ -31,7 +32,21 @@ impl Linear {
     /// `[batch, in_features]` to `[batch, out_features]`.
     pub fn forward(&self, input: &Tensor) -> Result<Tensor, NnError> {
         check_width("Linear", input, self.in_features)?;
-        Ok(input.linear(&self.weight, Some(&self.bias)))
+        Ok(linear(input, &self.weight, &self.bias)?)
+    }
+
+    pub(super) fn in_features(&self) -> usize {
+        self.in_features
+    }
+
+    /// This layer as one of a group that is computed together ([`linear_group`](crate::torch_ext::linear_group)).
+    pub(super) fn in_group<'a>(&'a self, reads: &'a [InputColumns], output: usize) -> LinearLayer<'a> {
+        LinearLayer {
+            weight: &self.weight,
+            bias: &self.bias,
+            reads,
+            output,
+        }
     }
 
     /// `[out_features, in_features]`.

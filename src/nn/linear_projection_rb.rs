@@ -1,6 +1,7 @@
 //! The first layer of Dingo's embedding: projection of each detector's strain onto a reduced basis (arXiv:2106.12594).
 
 use super::{Linear, NnError, Scope};
+use crate::torch_ext::{linear_group, InputColumns, LinearLayer};
 use tch::{no_grad, Kind, Tensor};
 
 /// One linear layer per detector, from all its channels (real part, imaginary part, and others such as the ASD) and bins
@@ -92,10 +93,17 @@ impl LinearProjectionRb {
                 actual,
             });
         }
-        let projections = (self.layers_rb.iter().enumerate())
-            .map(|(i, layer)| layer.forward(&strain.select(1, i as i64).flatten(1, -1)))
-            .collect::<Result<Vec<_>, _>>()?;
-        Ok(Tensor::f_cat(&projections, 1)?)
+        let views: Vec<Tensor> = (0..detectors)
+            .map(|i| strain.select(1, i as i64).flatten(1, -1))
+            .collect();
+        let reads: Vec<[InputColumns; 1]> = (0..detectors)
+            .map(|i| [InputColumns::all(i, channels * bins)])
+            .collect();
+        let layers: Vec<LinearLayer> = (self.layers_rb.iter().zip(&reads))
+            .map(|(layer, reads)| layer.in_group(reads, 0))
+            .collect();
+        let inputs: Vec<&Tensor> = views.iter().collect();
+        Ok(linear_group(&inputs, &layers)?.remove(0))
     }
 }
 

@@ -8,6 +8,7 @@
 
 mod activation;
 mod batch_norm;
+mod context_layers;
 mod dense_residual_net;
 mod dropout;
 mod embedding;
@@ -33,7 +34,7 @@ pub use error::NnError;
 pub use flows::{
     neural_spline_flow, CompositeTransform, CouplingMask, Flow, FlowWrapper, LuLinear, PiecewiseRationalQuadraticCdf,
     PiecewiseRationalQuadraticCoupling, RandomPermutation, RationalQuadraticSpline, SplineParameters, StandardNormal,
-    Transform,
+    Transform, Transformed,
 };
 pub use init::{Init, SplitMix64};
 pub use layer_norm::LayerNorm;

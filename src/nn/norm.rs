@@ -1,7 +1,7 @@
-//! The choice between normalizations.
+//! The choice between normalizations, each with the activation after it.
 
-use super::{BatchNorm1d, LayerNorm, Mode, NnError, Scope};
-use crate::settings::Norm;
+use super::{activate, BatchNorm1d, LayerNorm, Mode, NnError, Scope};
+use crate::settings::{Activation, Norm};
 use tch::Tensor;
 
 /// A normalization layer as `norm` in the settings asks for it.
@@ -27,12 +27,26 @@ impl NormLayer {
         })
     }
 
-    /// `[batch, features]` to the same.
-    pub fn forward(&self, input: &Tensor, mode: Mode) -> Result<Tensor, NnError> {
+    /// `[batch, features]` to the same, normalized and activated.
+    pub fn forward(&self, input: &Tensor, activation: Activation, mode: Mode) -> Result<Tensor, NnError> {
         match self {
-            NormLayer::None => Ok(input.shallow_clone()),
-            NormLayer::Batch(layer) => layer.forward(input, mode),
-            NormLayer::Layer(layer) => layer.forward(input),
+            NormLayer::None => Ok(activate(activation, input)),
+            NormLayer::Batch(layer) => layer.forward_activated(input, activation, mode),
+            NormLayer::Layer(layer) => Ok(activate(activation, &layer.forward(input)?)),
+        }
+    }
+
+    /// As [`forward`](Self::forward); also gives `input` for a connection past the layer. Where that pays, the gradients
+    /// of both ways are added in the layer's own pass.
+    pub fn forward_with_skip(
+        &self,
+        input: &Tensor,
+        activation: Activation,
+        mode: Mode,
+    ) -> Result<(Tensor, Tensor), NnError> {
+        match self {
+            NormLayer::Batch(layer) => layer.forward_with_skip(input, activation, mode),
+            _ => Ok((self.forward(input, activation, mode)?, input.shallow_clone())),
         }
     }
 }

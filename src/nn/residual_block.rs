@@ -1,8 +1,9 @@
 //! The residual block of nflows and of Dingo, which differ in the choice of normalizations only. Pre-activation residual
 //! blocks: He et al. 2016, arXiv:1603.05027; gated linear units: Dauphin et al. 2017, arXiv:1612.08083.
 
-use super::{activate, Dropout, Init, Linear, Mode, NnError, NormLayer, Scope};
+use super::{Dropout, Init, Linear, Mode, NnError, NormLayer, Scope};
 use crate::settings::{Activation, Norm};
+use crate::torch_ext::gated_residual;
 use tch::Tensor;
 
 /// What all blocks of a network share.
@@ -52,17 +53,21 @@ impl ResidualBlock {
         })
     }
 
-    /// `[batch, features]` (and the context, `[batch, context_features]`) to `[batch, features]`. A context that the block
-    /// has no layer for is left aside.
-    pub fn forward(&self, input: &Tensor, context: Option<&Tensor>, mode: Mode) -> Result<Tensor, NnError> {
-        let x = self.norm_layers[0].forward(input, mode)?;
-        let x = self.linear_layers[0].forward(&activate(self.activation, &x))?;
-        let x = self.norm_layers[1].forward(&x, mode)?;
-        let x = self.dropout.forward(&activate(self.activation, &x), mode)?;
-        let mut x = self.linear_layers[1].forward(&x)?;
-        if let (Some(layer), Some(context)) = (&self.context_layer, context) {
-            x = Tensor::f_cat(&[x, layer.forward(context)?], 1)?.glu(1);
-        }
-        Ok(input + x)
+    /// The layer that makes this block's gate from the context; none without a context. Whoever calls
+    /// [`forward`](Self::forward) applies it, to make the gates of many blocks in one product.
+    pub fn context_layer(&self) -> Option<&Linear> {
+        self.context_layer.as_ref()
+    }
+
+    /// `[batch, features]` to the same. `gate` is what the context layer gave, `[batch, features]`; its rows may lie apart.
+    pub fn forward(&self, input: &Tensor, gate: Option<&Tensor>, mode: Mode) -> Result<Tensor, NnError> {
+        let (x, skip) = self.norm_layers[0].forward_with_skip(input, self.activation, mode)?;
+        let x = self.linear_layers[0].forward(&x)?;
+        let x = self.norm_layers[1].forward(&x, self.activation, mode)?;
+        let x = self.linear_layers[1].forward(&self.dropout.forward(&x, mode)?)?;
+        Ok(match gate {
+            Some(gate) => gated_residual(&skip, &x, gate)?,
+            None => skip + x,
+        })
     }
 }

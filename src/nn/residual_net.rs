@@ -1,5 +1,6 @@
 //! The conditioner network of nflows' coupling transforms (Durkan et al. 2019, arXiv:1906.04032).
 
+use super::context_layers::initial_and_gates;
 use super::{Conditioner, Linear, Mode, NnError, ResidualBlock, ResidualBlockConfig, Scope};
 use tch::Tensor;
 
@@ -12,12 +13,13 @@ pub struct ResidualNetConfig {
     pub block: ResidualBlockConfig,
 }
 
-/// Residual blocks between two linear layers. A context is both concatenated to the input and gates every block.
+/// Residual blocks between two linear layers. A context both follows the input and gates every block.
 pub struct ResidualNet {
     initial_layer: Linear,
     blocks: Vec<ResidualBlock>,
     final_layer: Linear,
     hidden_features: usize,
+    context_features: Option<usize>,
 }
 
 impl ResidualNet {
@@ -35,18 +37,22 @@ impl ResidualNet {
             blocks,
             final_layer,
             hidden_features,
+            context_features: config.block.context_features,
         })
     }
 }
 
 impl Conditioner for ResidualNet {
     fn forward(&self, inputs: &Tensor, context: Option<&Tensor>, mode: Mode) -> Result<Tensor, NnError> {
-        let mut x = match context {
-            Some(context) => self.initial_layer.forward(&Tensor::f_cat(&[inputs, context], 1)?)?,
-            None => self.initial_layer.forward(inputs)?,
+        let (mut x, gates) = match context {
+            Some(context) => {
+                let context_features = self.context_features.unwrap_or(0);
+                initial_and_gates(&self.initial_layer, inputs, &self.blocks, context, context_features)?
+            }
+            None => (self.initial_layer.forward(inputs)?, Vec::new()),
         };
-        for block in &self.blocks {
-            x = block.forward(&x, context, mode)?;
+        for (i, block) in self.blocks.iter().enumerate() {
+            x = block.forward(&x, gates.get(i), mode)?;
         }
         self.final_layer.forward(&x)
     }

@@ -238,6 +238,7 @@ pub const LOCAL: &[Known] = &[
     // Our own.
     read("seed"),
     read("data_threads"),
+    read("matrix_library"),
     read("bucket_size_mb"),
     read("sync_batch_norm"),
     read("max_skipped_steps"),

@@ -34,6 +34,8 @@ pub struct LocalSettings {
     pub collective_timeout: Duration,
     /// Estimate the gradient noise scale while training.
     pub gradient_noise_scale: bool,
+    /// Which library does the large matrix products of single precision, where it is not to be found out.
+    pub matrix_library: Option<MatrixLibrary>,
     /// PyTorch's precision of float32 matrix products, where given.
     pub float32_matmul_precision: Option<MatmulPrecision>,
     /// As written, for `local_settings.yaml`.
@@ -62,6 +64,12 @@ impl MatmulPrecision {
             MatmulPrecision::Medium => "medium",
         }
     }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MatrixLibrary {
+    Mkl,
+    OneDnn,
 }
 
 /// Seconds and epochs; `None` is no limit.
@@ -172,6 +180,7 @@ impl LocalSettings {
             max_skipped_steps: local.count_or("max_skipped_steps", DEFAULT_MAX_SKIPPED_STEPS, 1)?,
             collective_timeout: read_collective_timeout(local)?,
             gradient_noise_scale: local.flag_or("gradient_noise_scale", false)?,
+            matrix_library: read_matrix_library(local)?,
             float32_matmul_precision: read_matmul_precision(local)?,
             raw: Value::Null,
         })
@@ -186,6 +195,20 @@ fn read_device(local: &mut Section) -> Result<Device, SettingsError> {
 fn read_collective_timeout(local: &mut Section) -> Result<Duration, SettingsError> {
     let seconds = local.number_or("collective_timeout", DEFAULT_COLLECTIVE_TIMEOUT, &POSITIVE)?;
     Ok(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
+}
+
+fn read_matrix_library(local: &mut Section) -> Result<Option<MatrixLibrary>, SettingsError> {
+    match local.get("matrix_library") {
+        None | Some(Value::Null) => Ok(None),
+        Some(_) => local.choice(
+            "matrix_library",
+            &[
+                ("auto", Ok(None)),
+                ("mkl", Ok(Some(MatrixLibrary::Mkl))),
+                ("onednn", Ok(Some(MatrixLibrary::OneDnn))),
+            ],
+        ),
+    }
 }
 
 fn read_matmul_precision(local: &mut Section) -> Result<Option<MatmulPrecision>, SettingsError> {

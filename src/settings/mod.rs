@@ -23,7 +23,7 @@ mod tests;
 pub use compare::Difference;
 pub use data::{DataSettings, DomainUpdate, Standardization, StrainCropping};
 pub use error::SettingsError;
-pub use local::{Device, LocalSettings, MatmulPrecision, RuntimeLimitSettings};
+pub use local::{Device, LocalSettings, MatmulPrecision, MatrixLibrary, RuntimeLimitSettings};
 pub use model::{
     Activation, BaseTransformSettings, EmbeddingSettings, FlowSettings, ModelSettings, Norm, PosteriorModelType,
     SvdSettings,

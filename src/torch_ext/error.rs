@@ -7,6 +7,12 @@ use std::ffi::{c_char, CStr, CString};
 #[error("libtorch: {0}")]
 pub struct TorchExtError(pub String);
 
+impl From<tch::TchError> for TorchExtError {
+    fn from(error: tch::TchError) -> Self {
+        TorchExtError(error.to_string())
+    }
+}
+
 /// Turns what a C++ entry point returned into a result: null means that all went well.
 ///
 /// # Safety

@@ -13,7 +13,7 @@ impl Level {
     /// The widest that this processor has.
     pub fn detected() -> Level {
         #[cfg(target_arch = "x86_64")]
-        {
+        if is_x86_feature_detected!("fma") {
             let avx512 = is_x86_feature_detected!("avx512f")
                 && is_x86_feature_detected!("avx512dq")
                 && is_x86_feature_detected!("avx512bw")

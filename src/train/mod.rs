@@ -13,6 +13,7 @@ mod error;
 mod history;
 mod interrupts;
 mod loss_info;
+mod matrix_library;
 mod noise_scale;
 mod optimizer;
 mod part_norms;

@@ -1,6 +1,7 @@
 //! What happens between reading the settings and the first stage.
 
 use super::interrupts::Interrupts;
+use super::matrix_library;
 use super::seeding::{self, DetectorBasis};
 use super::session::Session;
 use super::signals::Signals;
@@ -53,6 +54,7 @@ impl<'w> Session<'w> {
         }
 
         let checkpoint = resume.as_ref().map(|(checkpoint, _)| checkpoint);
+        matrix_library::choose(world, local.matrix_library, checkpoint)?;
         let seed = agree_on_seed(world, checkpoint, &local)?;
         local.set_seed(seed);
         let corpus = Corpus::open(world, &mut settings, &settings_file, &local, progress)?;

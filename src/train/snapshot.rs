@@ -1,10 +1,12 @@
 //! From a run in progress to a checkpoint, and to files in the train dir.
 
+use super::matrix_library;
 use super::writer::{Contents, NewFile, Writer};
 use super::{CheckpointPaths, EarlyStopping, Estimate, History, Progress, Scheduler, Stepper};
 use crate::checkpoint::{Checkpoint, Dict, Metadata, Object, OptimizerState, StateEntry, TrainingState, DINGO_VERSION};
 use crate::posterior::PosteriorModel;
 use crate::settings::{StageSettings, TrainSettings, Value};
+use crate::torch_ext::chosen_matrix_library;
 use anyhow::{Context, Result};
 use indexmap::IndexMap;
 use std::path::PathBuf;
@@ -108,6 +110,7 @@ impl Identity {
     fn spmd(&self, moment: &Moment) -> Dict {
         let mut spmd = Dict::default();
         spmd.set("seed", self.seed);
+        spmd.set(matrix_library::KEY, chosen_matrix_library().name());
         spmd.set("progress", moment.progress.to_object());
         spmd.set("complete", moment.progress.stage >= self.settings.stages.len());
         if let Some(sums) = moment.loss_sums {

@@ -63,6 +63,8 @@ fn dingos_other_keys_are_accepted() {
         ),
         ("local.seed", "7"),
         ("local.data_threads", "3"),
+        ("local.matrix_library", "auto"),
+        ("local.matrix_library", "onednn"),
     ];
     for (key, yaml) in cases {
         with(key, yaml);

@@ -1,6 +1,7 @@
 //! Transforms one after the other.
 
-use super::{Mode, NnError, Transform};
+use super::{Mode, NnError, Transform, Transformed};
+use crate::torch_ext::log_density;
 use tch::Tensor;
 
 /// The transforms in the order of the forward direction.
@@ -16,13 +17,13 @@ impl CompositeTransform {
 }
 
 impl Transform for CompositeTransform {
-    fn forward(&self, inputs: &Tensor, context: Option<&Tensor>, mode: Mode) -> Result<(Tensor, Tensor), NnError> {
+    fn forward(&self, inputs: &Tensor, context: Option<&Tensor>, mode: Mode) -> Result<Transformed, NnError> {
         cascade(inputs, self.transforms.iter(), |transform, x| {
             transform.forward(x, context, mode)
         })
     }
 
-    fn inverse(&self, inputs: &Tensor, context: Option<&Tensor>, mode: Mode) -> Result<(Tensor, Tensor), NnError> {
+    fn inverse(&self, inputs: &Tensor, context: Option<&Tensor>, mode: Mode) -> Result<Transformed, NnError> {
         cascade(inputs, self.transforms.iter().rev(), |transform, x| {
             transform.inverse(x, context, mode)
         })
@@ -33,14 +34,19 @@ impl Transform for CompositeTransform {
 fn cascade<'a>(
     inputs: &Tensor,
     transforms: impl Iterator<Item = &'a Box<dyn Transform>>,
-    apply: impl Fn(&dyn Transform, &Tensor) -> Result<(Tensor, Tensor), NnError>,
-) -> Result<(Tensor, Tensor), NnError> {
+    apply: impl Fn(&dyn Transform, &Tensor) -> Result<Transformed, NnError>,
+) -> Result<Transformed, NnError> {
     let mut outputs = inputs.shallow_clone();
-    let mut total = inputs.f_new_zeros(&inputs.size()[..1], (inputs.kind(), inputs.device()))?;
+    let mut logabsdets = Vec::new();
     for transform in transforms {
         let (x, logabsdet) = apply(transform.as_ref(), &outputs)?;
         outputs = x;
-        total += logabsdet;
+        logabsdets.extend(logabsdet);
     }
-    Ok((outputs, total))
+    // One of them alone is left as it is, to be added up with those of other transforms.
+    if logabsdets.len() > 1 {
+        let terms: Vec<&Tensor> = logabsdets.iter().collect();
+        logabsdets = vec![log_density(&terms, None, inputs.size()[0])?];
+    }
+    Ok((outputs, logabsdets.pop()))
 }

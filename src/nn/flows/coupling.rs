@@ -1,12 +1,10 @@
 //! Coupling transform with rational-quadratic splines (Durkan et al. 2019, arXiv:1906.04032).
 
 use super::super::error::check_width;
-use super::{
-    single_precision, Mode, NnError, PiecewiseRationalQuadraticCdf, RationalQuadraticSpline, SplineParameters,
-    Transform,
-};
+use super::{Mode, NnError, PiecewiseRationalQuadraticCdf, RationalQuadraticSpline, Transform, Transformed};
 use crate::nn::{Conditioner, Scope};
-use tch::{Kind, Tensor};
+use crate::torch_ext::{select_and_pass_on, Direction};
+use tch::Tensor;
 
 /// Passes half of the features on and sends each of the others through a spline whose parameters a network computes from
 /// the first half and the context.
@@ -17,7 +15,6 @@ pub struct PiecewiseRationalQuadraticCoupling {
     unconditional_transform: Option<PiecewiseRationalQuadraticCdf>,
     spline: RationalQuadraticSpline,
     features: usize,
-    num_transformed: usize,
 }
 
 /// Which of the features a coupling transforms.
@@ -70,75 +67,57 @@ impl PiecewiseRationalQuadraticCoupling {
             unconditional_transform,
             spline,
             features: mask.0.len(),
-            num_transformed: transformed.len(),
         })
     }
 
-    /// The features that pass on and those that are transformed. Fallible: the indices may come from a file.
-    fn split(&self, inputs: &Tensor) -> Result<(Tensor, Tensor), NnError> {
-        check_width("PiecewiseRationalQuadraticCoupling", inputs, self.features)?;
-        let identity = inputs.f_index_select(1, &self.identity_features)?;
-        Ok((identity, inputs.f_index_select(1, &self.transform_features)?))
-    }
-
-    /// The reverse of [`split`](Self::split).
-    fn merge(&self, inputs: &Tensor, identity: &Tensor, transformed: &Tensor) -> Result<Tensor, NnError> {
-        let outputs = inputs.zeros_like().f_index_copy(1, &self.identity_features, identity)?;
-        Ok(outputs.f_index_copy(1, &self.transform_features, transformed)?)
-    }
-
-    fn spline_parameters(
+    /// The splines of the transformed features, whose parameters come from the others and the context.
+    fn transform(
         &self,
-        identity: &Tensor,
+        direction: Direction,
+        inputs: &Tensor,
         context: Option<&Tensor>,
         mode: Mode,
-    ) -> Result<SplineParameters, NnError> {
-        // In mixed precision the network gives them in a short type.
-        let parameters = self.transform_net.forward(identity, context, mode)?;
-        let parameters = parameters.f_to_kind(identity.kind())?;
-        let (per_feature, bins) = (self.spline.num_parameters() as i64, self.spline.num_bins() as i64);
-        let parameters = parameters.f_view([-1, self.num_transformed as i64, per_feature])?;
+    ) -> Result<(Tensor, Tensor), NnError> {
+        check_width("PiecewiseRationalQuadraticCoupling", inputs, self.features)?;
+        // Fallible: the indices may come from a file.
+        let (identity, inputs) = select_and_pass_on(inputs, &self.identity_features)?;
+        let parameters = self.transform_net.forward(&identity, context, mode)?;
         // So that the softmax starts close to uniform whatever the width of the network.
-        let scale = self
-            .transform_net
-            .hidden_features()
-            .map_or(1.0, |width| (width as f64).sqrt());
-        Ok(SplineParameters {
-            widths: parameters.narrow(-1, 0, bins) / scale,
-            heights: parameters.narrow(-1, bins, bins) / scale,
-            derivatives: parameters.narrow(-1, 2 * bins, bins - 1),
-        })
+        let width = self.transform_net.hidden_features().unwrap_or(1);
+        let scale = 1.0 / (width as f64).sqrt();
+        self.spline
+            .transform(direction, &inputs, &self.transform_features, &parameters, scale)
+    }
+
+    /// The splines of the other features, where there are any.
+    fn transform_unconditionally(
+        &self,
+        direction: Direction,
+        inputs: &Tensor,
+    ) -> Result<Option<(Tensor, Tensor)>, NnError> {
+        self.unconditional_transform
+            .as_ref()
+            .map(|splines| splines.transform(direction, inputs, &self.identity_features))
+            .transpose()
     }
 }
 
 impl Transform for PiecewiseRationalQuadraticCoupling {
-    fn forward(&self, inputs: &Tensor, context: Option<&Tensor>, mode: Mode) -> Result<(Tensor, Tensor), NnError> {
-        let (mut identity, transformed) = self.split(inputs)?;
-        let parameters = self.spline_parameters(&identity, context, mode)?;
-        let _single = single_precision(inputs)?;
-        let (transformed, logabsdet) = self.spline.forward(&transformed, &parameters);
-        let mut logabsdet = logabsdet.sum_dim_intlist(1, false, None::<Kind>);
-        if let Some(unconditional) = &self.unconditional_transform {
-            let (outputs, more) = unconditional.forward(&identity, None, mode)?;
-            (identity, logabsdet) = (outputs, logabsdet + more);
-        }
-        Ok((self.merge(inputs, &identity, &transformed)?, logabsdet))
+    fn forward(&self, inputs: &Tensor, context: Option<&Tensor>, mode: Mode) -> Result<Transformed, NnError> {
+        let (outputs, logabsdet) = self.transform(Direction::Forward, inputs, context, mode)?;
+        Ok(match self.transform_unconditionally(Direction::Forward, &outputs)? {
+            Some((outputs, more)) => (outputs, Some(logabsdet + more)),
+            None => (outputs, Some(logabsdet)),
+        })
     }
 
-    fn inverse(&self, inputs: &Tensor, context: Option<&Tensor>, mode: Mode) -> Result<(Tensor, Tensor), NnError> {
-        let (mut identity, transformed) = self.split(inputs)?;
-        let mut unconditional_logabsdet = None;
-        if let Some(unconditional) = &self.unconditional_transform {
-            let (outputs, logabsdet) = unconditional.inverse(&identity, None, mode)?;
-            (identity, unconditional_logabsdet) = (outputs, Some(logabsdet));
+    fn inverse(&self, inputs: &Tensor, context: Option<&Tensor>, mode: Mode) -> Result<Transformed, NnError> {
+        // The parameters come from the identity features as they are before the forward direction.
+        if let Some((inputs, more)) = self.transform_unconditionally(Direction::Inverse, inputs)? {
+            let (outputs, logabsdet) = self.transform(Direction::Inverse, &inputs, context, mode)?;
+            return Ok((outputs, Some(logabsdet + more)));
         }
-        let parameters = self.spline_parameters(&identity, context, mode)?;
-        let _single = single_precision(inputs)?;
-        let (transformed, logabsdet) = self.spline.inverse(&transformed, &parameters);
-        let mut logabsdet = logabsdet.sum_dim_intlist(1, false, None::<Kind>);
-        if let Some(more) = unconditional_logabsdet {
-            logabsdet += more;
-        }
-        Ok((self.merge(inputs, &identity, &transformed)?, logabsdet))
+        let (outputs, logabsdet) = self.transform(Direction::Inverse, inputs, context, mode)?;
+        Ok((outputs, Some(logabsdet)))
     }
 }

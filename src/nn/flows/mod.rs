@@ -8,6 +8,8 @@ mod neural_spline_flow;
 mod permutation;
 mod rational_quadratic_cdf;
 mod rational_quadratic_spline;
+#[cfg(test)]
+mod spline_tests;
 mod standard_normal;
 #[cfg(test)]
 mod tests;
@@ -30,12 +32,16 @@ use tch::Tensor;
 
 /// An invertible map of `[batch, features]`, possibly conditioned on a context `[batch, context_features]`.
 ///
-/// Both directions give the image, `[batch, features]`, and log |det J| of the direction taken, `[batch]`.
+/// Both directions give the image, `[batch, features]`, and log |det J| of the direction taken: `[batch]`, or `[]` where it is
+/// the same whatever the inputs are; none where it is 0.
 pub trait Transform {
-    fn forward(&self, inputs: &Tensor, context: Option<&Tensor>, mode: Mode) -> Result<(Tensor, Tensor), NnError>;
+    fn forward(&self, inputs: &Tensor, context: Option<&Tensor>, mode: Mode) -> Result<Transformed, NnError>;
 
-    fn inverse(&self, inputs: &Tensor, context: Option<&Tensor>, mode: Mode) -> Result<(Tensor, Tensor), NnError>;
+    fn inverse(&self, inputs: &Tensor, context: Option<&Tensor>, mode: Mode) -> Result<Transformed, NnError>;
 }
+
+/// An image and log |det J|.
+pub type Transformed = (Tensor, Option<Tensor>);
 
 /// While the guard lives, mixed precision is off: what a flow computes beside its conditioner networks is a density, in which
 /// three digits are not enough, and costs little.

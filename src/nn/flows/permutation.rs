@@ -1,8 +1,9 @@
 //! A random but fixed order of the features.
 
 use super::super::error::check_width;
-use super::{Mode, NnError, Transform};
+use super::{Mode, NnError, Transform, Transformed};
 use crate::nn::Scope;
+use crate::torch_ext::select_features;
 use tch::Tensor;
 
 /// Output i is input `permutation[i]`. Drawn when the network is built; a buffer, so saved and loaded with it.
@@ -18,21 +19,19 @@ impl RandomPermutation {
         Ok(RandomPermutation { permutation, features })
     }
 
-    fn reorder(&self, inputs: &Tensor, order: &Tensor) -> Result<(Tensor, Tensor), NnError> {
+    fn reorder(&self, inputs: &Tensor, order: &Tensor) -> Result<Transformed, NnError> {
         check_width("RandomPermutation", inputs, self.features)?;
         // Fallible: the order may come from a file.
-        let outputs = inputs.f_index_select(1, order)?;
-        let logabsdet = Tensor::zeros(&inputs.size()[..1], (inputs.kind(), inputs.device()));
-        Ok((outputs, logabsdet))
+        Ok((select_features(inputs, order)?, None))
     }
 }
 
 impl Transform for RandomPermutation {
-    fn forward(&self, inputs: &Tensor, _context: Option<&Tensor>, _mode: Mode) -> Result<(Tensor, Tensor), NnError> {
+    fn forward(&self, inputs: &Tensor, _context: Option<&Tensor>, _mode: Mode) -> Result<Transformed, NnError> {
         self.reorder(inputs, &self.permutation)
     }
 
-    fn inverse(&self, inputs: &Tensor, _context: Option<&Tensor>, _mode: Mode) -> Result<(Tensor, Tensor), NnError> {
+    fn inverse(&self, inputs: &Tensor, _context: Option<&Tensor>, _mode: Mode) -> Result<Transformed, NnError> {
         self.reorder(inputs, &self.permutation.argsort(0, false))
     }
 }

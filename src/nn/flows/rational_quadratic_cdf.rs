@@ -1,9 +1,9 @@
 //! A spline per feature that depends on nothing: nflows' `PiecewiseRationalQuadraticCDF`.
 
-use super::super::error::check_width;
-use super::{Mode, NnError, RationalQuadraticSpline, SplineParameters, Transform};
+use super::{NnError, RationalQuadraticSpline};
 use crate::nn::{Init, Scope};
-use tch::{Kind, Tensor};
+use crate::torch_ext::Direction;
+use tch::Tensor;
 
 /// The unconditional transform of a coupling's identity features (`apply_unconditional_transform`).
 pub struct PiecewiseRationalQuadraticCdf {
@@ -11,7 +11,6 @@ pub struct PiecewiseRationalQuadraticCdf {
     unnormalized_widths: Tensor,
     unnormalized_heights: Tensor,
     unnormalized_derivatives: Tensor,
-    features: usize,
 }
 
 impl PiecewiseRationalQuadraticCdf {
@@ -23,30 +22,26 @@ impl PiecewiseRationalQuadraticCdf {
             unnormalized_widths: scope.parameter("unnormalized_widths", &[features, bins], unit)?,
             unnormalized_heights: scope.parameter("unnormalized_heights", &[features, bins], unit)?,
             unnormalized_derivatives: scope.parameter("unnormalized_derivatives", &[features, bins - 1], unit)?,
-            features,
         })
     }
 
-    /// The same spline for every sample.
-    fn parameters(&self, inputs: &Tensor) -> Result<SplineParameters, NnError> {
-        check_width("PiecewiseRationalQuadraticCDF", inputs, self.features)?;
-        let share = |t: &Tensor| t.unsqueeze(0).expand([inputs.size()[0], -1, -1], false);
-        Ok(SplineParameters {
-            widths: share(&self.unnormalized_widths),
-            heights: share(&self.unnormalized_heights),
-            derivatives: share(&self.unnormalized_derivatives),
-        })
-    }
-}
-
-impl Transform for PiecewiseRationalQuadraticCdf {
-    fn forward(&self, inputs: &Tensor, _context: Option<&Tensor>, _mode: Mode) -> Result<(Tensor, Tensor), NnError> {
-        let (outputs, logabsdet) = self.spline.forward(inputs, &self.parameters(inputs)?);
-        Ok((outputs, logabsdet.sum_dim_intlist(1, false, None::<Kind>)))
-    }
-
-    fn inverse(&self, inputs: &Tensor, _context: Option<&Tensor>, _mode: Mode) -> Result<(Tensor, Tensor), NnError> {
-        let (outputs, logabsdet) = self.spline.inverse(inputs, &self.parameters(inputs)?);
-        Ok((outputs, logabsdet.sum_dim_intlist(1, false, None::<Kind>)))
+    /// Sends the features at `features`, `[n]`, of `inputs`, `[batch, width]`, through the splines: `[batch, width]`, and
+    /// log |det J|, `[batch]`.
+    pub fn transform(
+        &self,
+        direction: Direction,
+        inputs: &Tensor,
+        features: &Tensor,
+    ) -> Result<(Tensor, Tensor), NnError> {
+        let all = [
+            &self.unnormalized_widths,
+            &self.unnormalized_heights,
+            &self.unnormalized_derivatives,
+        ];
+        // The same for every sample.
+        let parameters = Tensor::f_cat(&all, -1)?
+            .view([1, -1])
+            .f_expand([inputs.size()[0], -1], false)?;
+        self.spline.transform(direction, inputs, features, &parameters, 1.0)
     }
 }

@@ -1,7 +1,8 @@
 //! Monotonic rational-quadratic splines (Gregory and Delbourgo 1982; Durkan et al. 2019, arXiv:1906.04032, section 3 and
 //! appendix A.1), with linear tails.
 
-use super::NnError;
+use super::{single_precision, NnError};
+use crate::torch_ext::{has_spline_kernel, rational_quadratic_splines, Direction, SplineShape};
 use tch::{Kind, Tensor};
 
 /// Smallest width, height (as shares of the interval) and slope that nflows lets a spline have; they keep it invertible in
@@ -75,6 +76,66 @@ impl RationalQuadraticSpline {
         3 * self.num_bins - 1
     }
 
+    /// Sends the features at `features`, `[n]`, of `inputs`, `[batch, width]`, through splines, and passes on the others.
+    /// Gives `[batch, width]`, and the sum of the splines' log slopes, `[batch]`.
+    ///
+    /// `parameters`, `[batch, n * num_parameters]`, are for each feature its widths, heights and derivatives; widths and
+    /// heights are multiplied by `scale` first. They may be in half precision.
+    ///
+    /// # Errors
+    /// Features that are not there; they may come from a file.
+    pub fn transform(
+        &self,
+        direction: Direction,
+        inputs: &Tensor,
+        features: &Tensor,
+        parameters: &Tensor,
+        scale: f64,
+    ) -> Result<(Tensor, Tensor), NnError> {
+        if !has_spline_kernel(inputs) {
+            return self.transform_by_operations(direction, inputs, features, parameters, scale);
+        }
+        let shape = SplineShape {
+            bins: self.num_bins as i64,
+            tail_bound: self.tail_bound,
+            min_width: MIN_BIN_WIDTH,
+            min_height: MIN_BIN_HEIGHT,
+            min_derivative: MIN_DERIVATIVE,
+            scale,
+        };
+        Ok(rational_quadratic_splines(
+            inputs, features, parameters, &shape, direction,
+        )?)
+    }
+
+    /// The same as [`transform`](Self::transform) made of libtorch's operations: for devices without a kernel, and what the
+    /// kernel is tested against.
+    pub(super) fn transform_by_operations(
+        &self,
+        direction: Direction,
+        inputs: &Tensor,
+        features: &Tensor,
+        parameters: &Tensor,
+        scale: f64,
+    ) -> Result<(Tensor, Tensor), NnError> {
+        let _single = single_precision(inputs)?;
+        let transformed = inputs.f_index_select(1, features)?;
+        let (per_feature, bins) = (self.num_parameters() as i64, self.num_bins as i64);
+        let parameters = parameters.f_to_kind(inputs.kind())?;
+        let parameters = parameters.f_reshape([inputs.size()[0], features.size()[0], per_feature])?;
+        let parameters = SplineParameters {
+            widths: parameters.narrow(-1, 0, bins) * scale,
+            heights: parameters.narrow(-1, bins, bins) * scale,
+            derivatives: parameters.narrow(-1, 2 * bins, bins - 1),
+        };
+        let (transformed, log_slopes) = match direction {
+            Direction::Forward => self.forward(&transformed, &parameters),
+            Direction::Inverse => self.inverse(&transformed, &parameters),
+        };
+        let outputs = inputs.f_index_copy(1, features, &transformed)?;
+        Ok((outputs, log_slopes.sum_dim_intlist(1, false, None::<Kind>)))
+    }
+
     /// The spline of each input, `[batch, features]`: its value and the log of its slope, of the same shape.
     pub fn forward(&self, inputs: &Tensor, parameters: &SplineParameters) -> (Tensor, Tensor) {
         self.inside_or_identity(inputs, |x| {
@@ -118,7 +179,7 @@ impl RationalQuadraticSpline {
     }
 
     /// Positions of the num_bins + 1 knots along one axis, `[batch, features, num_bins + 1]`.
-    fn knots(&self, unnormalized: &Tensor, min_size: f64) -> Tensor {
+    pub(super) fn knots(&self, unnormalized: &Tensor, min_size: f64) -> Tensor {
         let (bins, bound) = (self.num_bins as i64, self.tail_bound);
         let sizes = unnormalized.softmax(-1, None::<Kind>) * (1.0 - min_size * bins as f64) + min_size;
         let inner = sizes.cumsum(-1, None::<Kind>).narrow(-1, 0, bins - 1) * (2.0 * bound) - bound;

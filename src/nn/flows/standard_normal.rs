@@ -1,5 +1,7 @@
 //! The base distribution.
 
+use super::NnError;
+use crate::torch_ext::log_density;
 use tch::{Device, Kind, Tensor};
 
 /// Independent normal variables of zero mean and unit variance.
@@ -17,10 +19,9 @@ impl StandardNormal {
         self.features
     }
 
-    /// `[batch, features]` to `[batch]`.
-    pub fn log_prob(&self, inputs: &Tensor) -> Tensor {
-        let log_z = 0.5 * self.features as f64 * (2.0 * std::f64::consts::PI).ln();
-        inputs.square().sum_dim_intlist(1, false, None::<Kind>) * -0.5 - log_z
+    /// The log-density of `inputs`, `[batch, features]`, and all `terms` added up ([`log_density`]): `[batch]`.
+    pub fn log_prob_with(&self, inputs: &Tensor, terms: &[&Tensor]) -> Result<Tensor, NnError> {
+        Ok(log_density(terms, Some(inputs), inputs.size()[0])?)
     }
 
     /// `[count, features]`, from libtorch's global generator.

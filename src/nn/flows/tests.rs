@@ -209,6 +209,6 @@ fn buffers_that_point_nowhere_are_an_error() {
     let input = Tensor::zeros([3, 4], kind::FLOAT_CPU);
     assert!(matches!(
         flow.log_prob(&input, &input, Mode::Eval),
-        Err(NnError::Torch(_))
+        Err(NnError::TorchExt(_))
     ));
 }

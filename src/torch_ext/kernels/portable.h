@@ -10,11 +10,11 @@
 // A loop driver is compiled once per instruction set; the caller chooses one that the processor has. Everything below a
 // driver is inlined into it. Without contraction into fused multiply-adds (build.rs) all of them round alike.
 #if defined(__x86_64__) && defined(__GNUC__)
-#define DINGO_AVX2 __attribute__((target("avx2")))
+#define DINGO_AVX2 __attribute__((target("avx2,fma")))
 #if defined(__clang__)
-#define DINGO_AVX512 __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl")))
+#define DINGO_AVX512 __attribute__((target("fma,avx512f,avx512dq,avx512bw,avx512vl")))
 #else
-#define DINGO_AVX512 __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,prefer-vector-width=512")))
+#define DINGO_AVX512 __attribute__((target("fma,avx512f,avx512dq,avx512bw,avx512vl,prefer-vector-width=512")))
 #endif
 #else
 #define DINGO_AVX2

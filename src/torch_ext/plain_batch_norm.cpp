@@ -1,5 +1,5 @@
-// Batch normalization with statistics over the batches of all ranks, as one autograd function. The ranks are reached
-// through callbacks, so nothing here knows how they talk.
+// Batch normalization by libtorch's operations, for what the kernels of batch_norm.cpp are not made for. Over ranks it is
+// one autograd function:
 //
 // Forward: each rank finds count, mean and sum of squared deviations (M2) of its own rows in two passes; the triples
 // are gathered and combined (Chan, Golub, LeVeque 1979), in the same order everywhere, so that all ranks get the same
@@ -9,56 +9,17 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <memory>
-#include <string>
 #include <vector>
 
-#include "guard.h"
+#include "batch_norm.h"
 
 namespace {
 
 using at::Tensor;
+using dingo::BatchNormLayer;
+using dingo::RankStatistics;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-// The Rust side of the ranks; a callback returns null or a malloc'ed message.
-struct Ranks {
-  void* context;
-  char* (*all_gather)(void* context, const Tensor* local, Tensor** gathered);
-  char* (*all_reduce_sum)(void* context, const Tensor* values);
-  void (*drop)(void* context);
-};
-
-// Owns the Rust side for as long as a graph may still run its backward.
-class SharedRanks final : public torch::CustomClassHolder {
- public:
-  explicit SharedRanks(Ranks ranks) : ranks_(ranks) {}
-  SharedRanks(const SharedRanks&) = delete;
-  SharedRanks& operator=(const SharedRanks&) = delete;
-  ~SharedRanks() override { ranks_.drop(ranks_.context); }
-
-  // [k] on each rank to [ranks, k] on all.
-  Tensor all_gather(const Tensor& local) const {
-    Tensor* gathered = nullptr;
-    check(ranks_.all_gather(ranks_.context, &local, &gathered));
-    std::unique_ptr<Tensor> owner(gathered);
-    return *owner;
-  }
-
-  void all_reduce_sum(const Tensor& values) const { check(ranks_.all_reduce_sum(ranks_.context, &values)); }
-
- private:
-  static void check(char* message) {
-    if (message == nullptr) {
-      return;
-    }
-    const std::string text(message);
-    free(message);
-    TORCH_CHECK(false, text);
-  }
-
-  Ranks ranks_;
-};
 
 // All dimensions but the channels', which is 1.
 std::vector<int64_t> reduced_dims(const Tensor& x) {
@@ -101,23 +62,17 @@ Moments combine(const Tensor& gathered, int64_t channels) {
   return {count, mean, m2};
 }
 
-// What `apply` passes on as it is; tensors among its own arguments are what it differentiates.
-struct Layer {
-  Tensor running_mean, running_var;  // [channels], may be undefined
-  double momentum, eps;
-  c10::intrusive_ptr<SharedRanks> ranks;
-};
-
 void update(const Tensor& running, const Tensor& value, double momentum) {
   if (running.defined()) {
     running.lerp_(value.to(running.scalar_type()), momentum);
   }
 }
 
+// `apply` differentiates the tensors among its own arguments; the layer it passes on as it is.
 class SyncBatchNorm final : public torch::autograd::Function<SyncBatchNorm> {
  public:
   static Tensor forward(AutogradContext* ctx, const Tensor& input, const std::optional<Tensor>& weight,
-                        const std::optional<Tensor>& bias, const Layer& layer) {
+                        const std::optional<Tensor>& bias, const BatchNormLayer& layer) {
     const Tensor x = at_least_float(input);
     const int64_t channels = x.size(1);
     const int64_t local_count = x.numel() / channels;
@@ -171,7 +126,7 @@ class SyncBatchNorm final : public torch::autograd::Function<SyncBatchNorm> {
     if (ctx->needs_input_grad(0)) {
       const Tensor sums = at::stack({sum_dy, sum_dy_xmu});
       const auto capsule = ctx->saved_data["ranks"].toCapsule();
-      static_cast<const SharedRanks&>(*capsule).all_reduce_sum(sums);
+      static_cast<const RankStatistics&>(*capsule).all_reduce_sum(sums);
       const Tensor means = sums / ctx->saved_data["count"].toDouble();
       const Tensor slope = means[1] * invstd.square();
       const Tensor offset = -at::addcmul(means[0], shift, slope) * scale;
@@ -182,27 +137,30 @@ class SyncBatchNorm final : public torch::autograd::Function<SyncBatchNorm> {
   }
 };
 
-}  // namespace
-
-extern "C" {
-
-// Takes `ranks.context` over in every case. weight, bias and the running statistics may be null.
-char* dingo_sync_batch_norm(const Tensor* input, const Tensor* weight, const Tensor* bias, const Tensor* running_mean,
-                            const Tensor* running_var, double momentum, double eps, Ranks ranks, Tensor** output) {
-  return dingo::guard([&] {
-    const Layer layer{dingo::optional_tensor(running_mean).value_or(Tensor()),
-                      dingo::optional_tensor(running_var).value_or(Tensor()), momentum, eps,
-                      c10::make_intrusive<SharedRanks>(ranks)};
-    TORCH_CHECK(input->dim() >= 2, "batch normalization needs [batch, channels, ...], found ", input->sizes());
-    TORCH_CHECK(input->size(1) > 0, "batch normalization needs channels, found ", input->sizes());
-    for (const Tensor* values : {weight, bias, running_mean, running_var}) {
-      const bool fits = values == nullptr || (values->dim() == 1 && values->size(0) == input->size(1));
-      TORCH_CHECK(fits, "batch normalization of ", input->sizes(), " needs weights and statistics of shape [",
-                  input->size(1), "], found ", values->sizes());
-    }
-    *output = new Tensor(
-        SyncBatchNorm::apply(*input, dingo::optional_tensor(weight), dingo::optional_tensor(bias), layer));
-  });
+Tensor activated(const Tensor& x, dingo::Activation activation) {
+  switch (activation) {
+    case dingo::Activation::Elu:
+      return at::elu(x);
+    case dingo::Activation::Relu:
+      return at::relu(x);
+    case dingo::Activation::LeakyRelu:
+      return at::leaky_relu(x, dingo::kLeakyReluSlope);
+    case dingo::Activation::Gelu:
+      return at::gelu(x);
+    default:
+      return x;
+  }
 }
 
-}  // extern "C"
+}  // namespace
+
+at::Tensor dingo::plain_batch_norm(const Tensor& input, const BatchNormLayer& layer) {
+  const bool over_ranks = layer.training && layer.ranks;
+  const Tensor y = over_ranks ? SyncBatchNorm::apply(input, layer.weight, layer.bias, layer)
+                              : at::batch_norm(input, layer.weight, layer.bias, layer.running_mean, layer.running_var,
+                                               layer.training, layer.momentum, layer.eps, true);
+  if (layer.training && layer.num_batches_tracked.defined()) {
+    layer.num_batches_tracked.add_(1);
+  }
+  return activated(y, layer.activation);
+}
