@@ -44,7 +44,7 @@ pub struct Loader {
     pipeline: Arc<Pipeline>,
     indices: Arc<[usize]>,
     options: LoaderOptions,
-    device: Device,
+    way: Arc<BatchWay>,
 }
 
 impl Loader {
@@ -63,14 +63,17 @@ impl Loader {
             pipeline,
             indices,
             options,
-            device: Device::Cpu,
+            way: Arc::new(BatchWay::to(Device::Cpu)),
         }
     }
 
     /// The same loader with its batches on this device. The threads that make them also start their copies there, beside the
     /// computation.
     pub fn on(self, device: Device) -> Loader {
-        Loader { device, ..self }
+        Loader {
+            way: Arc::new(BatchWay::to(device)),
+            ..self
+        }
     }
 
     /// How many threads make batches from the next epoch on.
@@ -104,7 +107,7 @@ impl Loader {
     /// The batches of an epoch with these numbers. Work on them starts at once.
     pub fn batches(&self, epoch: u64, numbers: Range<usize>) -> EpochBatches {
         let plan = self.plan(epoch);
-        let way = BatchWay::to(self.device);
+        let way = Arc::clone(&self.way);
         let make = move |batch| way.send(plan.make(batch)?);
         EpochBatches {
             made: Prefetch::start(numbers, self.options.threads, make),

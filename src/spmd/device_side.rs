@@ -157,6 +157,24 @@ impl World {
         Ok(lines)
     }
 
+    /// What the ranks' GPUs hold, in a line for the log; nothing where they compute on CPUs. All ranks call this together.
+    ///
+    /// # Errors
+    /// What MPI or CUDA says.
+    pub fn memory_report(&self) -> anyhow::Result<Option<String>> {
+        let Some(side) = self.device_side.get() else {
+            return Ok(None);
+        };
+        let memory = cuda::take_memory(side.number)?;
+        let mut most = [memory.allocated, memory.reserved, memory.peak];
+        self.max(&mut most)?;
+        let [allocated, reserved, peak] = most.map(|bytes| bytes as f64 / f64::from(1 << 30));
+        let on = if self.size > 1 { " on the fullest" } else { "" };
+        Ok(Some(format!(
+            "GPU memory{on}: {allocated:.2} GB allocated, {reserved:.2} GB reserved, at most {peak:.2} GB allocated."
+        )))
+    }
+
     /// Dingo's `info_gpus.txt`; nothing where this rank computes on a CPU.
     pub fn gpu_report(&self) -> Option<String> {
         let side = self.device_side.get()?;

@@ -240,7 +240,7 @@ fn buckets_are_reduced_while_others_fill() {
             .collect::<Vec<_>>()
     };
     hand_over(1);
-    assert_eq!(reduced_so_far(), []);
+    assert_eq!(reduced_so_far(), Vec::<usize>::new());
     hand_over(0);
     assert_eq!(reduced_so_far(), [0, 1]);
     let unfinished = transport.finish().unwrap_err().to_string();

@@ -58,6 +58,14 @@ impl RunningStatistics {
         copy(&self.kept, &mut self.flat)
     }
 
+    /// The same where `found` (`[1]`) is not zero, without a look at it.
+    pub fn bring_back_where(&mut self, found: &Tensor) -> Result<()> {
+        if let (Some(kept), Some(flat)) = (&self.kept, &mut self.flat) {
+            no_grad(|| flat.f_copy_(&kept.f_where_self(&found.f_gt(0)?, flat)?))?;
+        }
+        Ok(())
+    }
+
     /// The statistics of all ranks, `[ranks, n]`, where each has its own: what a run inside an epoch goes on from. All ranks
     /// call this together.
     pub fn of_ranks(&self, world: &World) -> Result<Option<Tensor>> {

@@ -201,6 +201,9 @@ impl Session<'_> {
         if let Some(line) = tools.stepper.communication.take_report() {
             log::info!("{line}");
         }
+        if let Some(line) = self.world.memory_report()? {
+            log::info!("{line}");
+        }
         tools.stepper.statistics.average(self.world)?;
         compare_replicas(self.world, self.model.state())?;
 

@@ -8,6 +8,7 @@ mod bad_checkpoints;
 mod bad_data;
 mod bad_settings;
 mod command_line;
+mod devices;
 mod dingo;
 mod failures;
 mod precision;

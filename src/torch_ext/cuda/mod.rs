@@ -7,6 +7,7 @@
 mod absent;
 #[cfg(dingo_cuda)]
 mod device;
+mod fetched;
 #[cfg(dingo_cuda)]
 mod nccl;
 #[cfg(dingo_cuda)]
@@ -16,6 +17,7 @@ mod stream;
 pub use absent::*;
 #[cfg(dingo_cuda)]
 pub use device::{device_count, device_properties, set_device, take_memory, versions};
+pub use fetched::Fetched;
 #[cfg(dingo_cuda)]
 pub use nccl::{nccl_version, unique_id, NcclCommunicator};
 #[cfg(dingo_cuda)]
