@@ -193,7 +193,9 @@ fn faults(orders: &[&[usize]], overlap: bool, without: Without) -> Vec<String> {
             hand_over(bucket);
         }
         transport.finish().unwrap();
-        (0..buckets).for_each(|bucket| drop(tell(Work::Use(bucket))));
+        for bucket in 0..buckets {
+            tell(Work::Use(bucket));
+        }
     }
     let found = recording.lock().unwrap().faults(buckets);
     found

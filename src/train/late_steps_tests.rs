@@ -20,7 +20,7 @@ struct Run {
 impl Run {
     /// By Adam with the loss scale of half precision.
     fn new(world: &World, late: bool) -> Run {
-        let settings = Settings::load(Path::new("tests/cases/toy/train_settings.yaml")).unwrap();
+        let settings = Settings::load(Path::new("tests/cases/npe/train_settings.yaml")).unwrap();
         let mut stage = settings.train.stages[0].clone();
         stage.automatic_mixed_precision = true;
         stage.amp_dtype = Some(crate::settings::AmpDtype::Fp16);
