@@ -1,8 +1,12 @@
 //! The command line: parsed once, into what the program is to do.
 
+mod tools;
+
+pub use tools::{AppendStageArgs, CheckArgs, ExportArgs, InspectArgs};
+
 use crate::bench::dataset::DatasetRequest;
 use crate::bench::{BenchRequest, Variant};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
 
 /// Trains Dingo's gravitational-wave posterior networks, data-parallel under MPI.
@@ -35,6 +39,23 @@ pub enum Command {
     BenchDataset(BenchDatasetArgs),
     /// Measure how many samples per second one thread of the data pipeline makes
     BenchData(BenchDataArgs),
+    /// Find everything that a run would be refused for, and say what it would do; starts nothing, needs no mpirun
+    Check(CheckArgs),
+    /// Say what is in a checkpoint or an HDF5 file (as dingo_ls)
+    Inspect(InspectArgs),
+    /// Add a stage to the plan in a checkpoint, or replace one (as dingo_append_training_stage)
+    AppendStage(AppendStageArgs),
+    /// Write a network for inference, without training state: .pt, or Dingo's HDF5 format
+    Export(ExportArgs),
+    /// Submit a training to a cluster, as jobs that follow one another until it is complete
+    Submit(SubmitArgs),
+}
+
+impl Cli {
+    /// Whether what is asked for is done by ranks together; else MPI is not needed, nor started.
+    pub fn needs_ranks(&self) -> bool {
+        matches!(self.command, None | Some(Command::Bench(_) | Command::BenchData(_)))
+    }
 }
 
 #[derive(Debug, Args)]
@@ -210,6 +231,35 @@ pub struct BenchDataArgs {
     /// Samples a batch [default: the first stage's batch_size]
     #[arg(long)]
     pub batch_size: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+pub struct SubmitArgs {
+    /// Who runs the jobs
+    #[arg(value_enum)]
+    pub scheduler: SchedulerName,
+
+    /// Folder of the run: it holds train_settings.yaml to begin with, or model_latest.pt to go on from
+    #[arg(long, alias = "train_dir", value_name = "DIR")]
+    pub train_dir: PathBuf,
+
+    /// Go on from this checkpoint instead of the train dir's model_latest.pt
+    #[arg(long, value_name = "FILE")]
+    pub checkpoint: Option<PathBuf>,
+
+    /// Shell command to run once all stages are complete
+    #[arg(long, alias = "exit_command", value_name = "CMD")]
+    pub exit_command: Option<String>,
+
+    /// Print what would be submitted; write and submit nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum SchedulerName {
+    Condor,
+    Slurm,
 }
 
 /// The command line cannot be carried out as it stands.

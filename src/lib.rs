@@ -20,6 +20,10 @@ pub mod checkpoint;
 
 pub mod train;
 
+pub mod report;
+
+pub mod jobs;
+
 pub mod bench;
 
 pub mod cli;

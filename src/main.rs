@@ -9,7 +9,11 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     program::ignore_file_size_signal();
-    let world = match World::initialize(program::exit_status) {
+    let world = match cli.needs_ranks() {
+        true => World::initialize(program::exit_status),
+        false => Ok(World::alone(program::exit_status)),
+    };
+    let world = match world {
         Ok(world) => world,
         Err(error) => {
             eprintln!("Error: {error}");
@@ -24,6 +28,11 @@ fn main() -> ExitCode {
         Some(Command::BenchPlot(arguments)) => program::bench_plot(&world, arguments),
         Some(Command::BenchDataset(arguments)) => program::bench_dataset(&world, arguments),
         Some(Command::BenchData(arguments)) => program::bench_data(&world, arguments),
+        Some(Command::Check(arguments)) => program::check(arguments),
+        Some(Command::Inspect(arguments)) => program::inspect(arguments),
+        Some(Command::AppendStage(arguments)) => program::append_stage(arguments),
+        Some(Command::Export(arguments)) => program::export(arguments),
+        Some(Command::Submit(arguments)) => program::submit(arguments),
     };
     ExitCode::from(world.end(result) as u8)
 }

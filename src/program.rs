@@ -1,9 +1,16 @@
 //! The modes of the program, as `main` calls them: each takes its arguments and gives the exit status.
 
+mod tools;
+
+pub use tools::{append_stage, check, export, inspect};
+
 use crate::bench::{self, BenchError};
 use crate::checkpoint::CheckpointError;
-use crate::cli::{BenchArgs, BenchDataArgs, BenchDatasetArgs, BenchPlotArgs, TrainArgs, UsageError};
+use crate::cli::{
+    BenchArgs, BenchDataArgs, BenchDatasetArgs, BenchPlotArgs, SchedulerName, SubmitArgs, TrainArgs, UsageError,
+};
 use crate::data::DataError;
+use crate::jobs::{self, JobsError, Scheduler, SubmitRequest};
 use crate::nn::NnError;
 use crate::settings::SettingsError;
 use crate::spmd::World;
@@ -28,11 +35,13 @@ pub fn exit_status(error: &anyhow::Error) -> i32 {
             || cause.is::<DataError>()
             || cause.is::<UsageError>()
             || cause.downcast_ref::<BenchError>().is_some_and(BenchError::is_bad_input)
+            || tools::is_bad_input(cause)
             || cause
                 .downcast_ref::<CheckpointError>()
                 .is_some_and(CheckpointError::is_bad_input)
             || matches!(cause.downcast_ref(), Some(NnError::Settings { .. }))
             || cause.downcast_ref::<TrainError>().is_some_and(TrainError::is_bad_input)
+            || cause.downcast_ref::<JobsError>().is_some_and(JobsError::is_bad_input)
     });
     if is_bad_input {
         BAD_INPUT
@@ -153,5 +162,21 @@ pub fn bench_data(world: &World, arguments: &BenchDataArgs) -> Result<i32> {
     let time = Duration::from_secs_f64(arguments.seconds);
     let measured = bench::data_pipeline(world, &arguments.settings, arguments.batch_size, time)?;
     log::info!("{measured}");
+    Ok(COMPLETE)
+}
+
+/// Submits a training to a cluster.
+pub fn submit(arguments: &SubmitArgs) -> Result<i32> {
+    let scheduler = match arguments.scheduler {
+        SchedulerName::Condor => Scheduler::Condor,
+        SchedulerName::Slurm => Scheduler::Slurm,
+    };
+    let request = SubmitRequest {
+        train_dir: arguments.train_dir.clone(),
+        checkpoint: arguments.checkpoint.clone(),
+        exit_command: arguments.exit_command.clone(),
+        dry_run: arguments.dry_run,
+    };
+    jobs::submit(scheduler, &request)?;
     Ok(COMPLETE)
 }

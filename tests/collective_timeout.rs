@@ -66,7 +66,7 @@ fn a_gradient_that_does_not_come_is_missed() {
         let parameter = Tensor::ones([100], (Kind::Float, Device::Cpu)).set_requires_grad(true);
         let mut reducer = GradientReducer::new(world, &[parameter.shallow_clone()], 1 << 20).unwrap();
         for step in 0..3 {
-            reducer.zero();
+            reducer.zero().unwrap();
             reducer.prepare(true).unwrap();
             if step == 2 && world.rank != 1 {
                 std::thread::sleep(ASLEEP);

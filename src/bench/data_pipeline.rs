@@ -1,5 +1,6 @@
 //! How fast one thread of the data pipeline is.
 
+use super::subject::prepare_products;
 use crate::data::throughput::{self, Throughput};
 use crate::settings::Settings;
 use crate::spmd::World;
@@ -15,6 +16,7 @@ use std::time::Duration;
 /// As a training with these settings.
 pub fn data_pipeline(world: &World, settings: &Path, batch_size: Option<usize>, time: Duration) -> Result<Throughput> {
     let Settings { mut train, local } = world.agree(Settings::load(settings).map_err(Into::into))?;
+    prepare_products(world, &local)?;
     let corpus = Corpus::open(world, &mut train, settings, &local, Progress::default())?;
     let stage = &train.stages[0];
     let pipeline = world.agree(

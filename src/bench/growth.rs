@@ -29,7 +29,7 @@ const SIZES: [Size; 5] = [
 ];
 
 impl Size {
-    fn of<'s>(self, settings: &'s mut Settings) -> &'s mut usize {
+    fn of(self, settings: &mut Settings) -> &mut usize {
         let model = &mut settings.train.model;
         let input_dims = model.embedding.input_dims.get_or_insert_default();
         match self {
@@ -150,7 +150,7 @@ impl Cost {
         let total = self.flops.total() as f64;
         let share = |operations: u64| 100.0 * operations as f64 / total;
         format!(
-            "{:<42} {:>10.2} {:>8.2} {:>9.1} {:>8.2}  {} {:.0}%; {:.0}%, {:.0}%, {:.0}%",
+            "{:<42} {:>10.2} {:>8.2} {:>9.2} {:>8.2}  {} {:.0}%; {:.0}%, {:.0}%, {:.0}%",
             self.what,
             self.seconds * 1e3,
             self.seconds / base.seconds,

@@ -202,9 +202,11 @@ impl Measurement {
         } = self.flops;
         let [total, first_layer, embedding, flow] =
             [self.flops.total(), first_layer, embedding, flow].map(|operations| operations as f64 / 1e9);
+        let digits = if total < 10.0 { 4 } else { 1 };
         writeln!(
             f,
-            "matrix products per step: {total:.1} GFLOP (first layer {first_layer:.1}, embedding {embedding:.1}, flow {flow:.1})"
+            "matrix products per step: {total:.digits$} GFLOP (first layer {first_layer:.digits$}, embedding \
+             {embedding:.digits$}, flow {flow:.digits$})"
         )?;
         let peaks: Vec<String> = (self.peak.by_library.iter())
             .map(|speed| format!("{} {:.1}", speed.library, speed.flops_per_second / 1e9))

@@ -3,9 +3,12 @@
 use super::{synthetic, BenchError, BenchRequest, Configuration};
 use crate::data::{Batch, DataError, Loader};
 use crate::posterior::{self, PosteriorModel};
-use crate::settings::Settings;
+use crate::settings::{LocalSettings, Settings};
 use crate::spmd::World;
-use crate::train::{build_context, Corpus, Interrupts, Optimizer, Progress, Stepper, DATA_THREADS};
+use crate::torch_ext::set_float32_matmul_precision;
+use crate::train::{
+    build_context, choose_matrix_library, Corpus, Interrupts, Optimizer, Progress, Stepper, DATA_THREADS,
+};
 use anyhow::{Context, Result};
 use tch::{Device, Tensor};
 
@@ -39,6 +42,7 @@ impl Subject {
     /// What is wrong with them, or with the request.
     pub fn open(world: &World, request: &BenchRequest) -> Result<Subject> {
         let mut settings = world.agree(Settings::load(&request.settings).map_err(Into::into))?;
+        prepare_products(world, &settings.local)?;
         let seed = settings.local.seed.unwrap_or(0);
         let device = world.use_device(settings.local.device);
         world.agree(device.with_context(|| request.settings.display().to_string()))?;
@@ -93,7 +97,11 @@ impl Subject {
             Some(corpus) => {
                 let threads = settings.local.data_threads_per_rank(world.size).unwrap_or(DATA_THREADS);
                 let loaders = corpus.loaders(world, &settings.train, stage, threads, self.seed);
-                Some(world.agree(loaders.map_err(Into::into))?.train)
+                let checked = loaders.map_err(Into::into).and_then(|loaders| {
+                    Trainee::full_batches(&loaders.train, stage.batch_size)?;
+                    Ok(loaders.train)
+                });
+                Some(world.agree(checked)?)
             }
         };
         let context = build_context(world, &settings.local, self.seed);
@@ -113,6 +121,17 @@ impl Subject {
             device: world.device(),
         })
     }
+}
+
+/// Matrix products as training with these settings makes them.
+///
+/// # Errors
+/// What libtorch says.
+pub fn prepare_products(world: &World, local: &LocalSettings) -> Result<()> {
+    if let Some(precision) = local.float32_matmul_precision {
+        set_float32_matmul_precision(precision.name())?;
+    }
+    choose_matrix_library(world, local.matrix_library, None)
 }
 
 impl Trainee {

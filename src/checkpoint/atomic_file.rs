@@ -8,8 +8,18 @@ use std::path::{Path, PathBuf};
 /// Puts what `write` writes at `path`, in place of what stood there. If anything fails, that stays as it was, and the
 /// partial file is removed.
 pub fn replace_file(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
+    replace_file_at(path, |partial| {
+        let mut out = BufWriter::with_capacity(1 << 20, File::create(partial)?);
+        write(&mut out)?;
+        out.flush()
+    })
+}
+
+/// The same for what `write` makes at the path that it is given, by means of its own.
+pub(super) fn replace_file_at(path: &Path, write: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
     let partial = partial_name(path)?;
-    let result = write_partial(&partial, write).and_then(|()| fs::rename(&partial, path));
+    let written = write(&partial).and_then(|()| File::open(&partial)?.sync_all());
+    let result = written.and_then(|()| fs::rename(&partial, path));
     if result.is_err() {
         // Whether it exists depends on where writing failed; that error is the one to tell.
         let _ = fs::remove_file(&partial);
@@ -27,13 +37,6 @@ fn partial_name(path: &Path) -> io::Result<PathBuf> {
     partial.push(name);
     partial.push(".partial");
     Ok(path.with_file_name(partial))
-}
-
-fn write_partial(partial: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
-    let mut out = BufWriter::with_capacity(1 << 20, File::create(partial)?);
-    write(&mut out)?;
-    out.flush()?;
-    out.get_ref().sync_all()
 }
 
 /// Makes the new name survive a crash of the machine. Some network file systems cannot; the file is written all the same.

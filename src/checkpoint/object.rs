@@ -34,6 +34,12 @@ impl Dict {
         entry.map(|(_, value)| value)
     }
 
+    pub fn get_mut(&mut self, name: &str) -> Option<&mut Object> {
+        let mut entries = self.entries.iter_mut().rev();
+        let entry = entries.find(|(key, _)| key.as_str() == Some(name));
+        entry.map(|(_, value)| value)
+    }
+
     /// Takes the entry out, so that its tensors and trees can be moved.
     pub fn take(&mut self, name: &str) -> Option<Object> {
         let position = self.entries.iter().rposition(|(key, _)| key.as_str() == Some(name))?;

@@ -12,7 +12,6 @@ pub enum DataError {
     /// libtorch refused an operation, such as an allocation.
     #[error(transparent)]
     Torch(#[from] tch::TchError),
-
     #[error(transparent)]
     TorchExt(#[from] crate::torch_ext::TorchExtError),
     /// A batch could not be made.

@@ -80,6 +80,17 @@ impl DataFile {
         self.error(format!("{key}: cannot be read: {}", innermost(error)))
     }
 
+    /// The root of the file.
+    pub fn hdf5(&self) -> &hdf5_metno::File {
+        &self.file
+    }
+
+    /// As [`DataFile::has`], where groups on the way may be missing too.
+    pub fn has_path(&self, path: &str) -> bool {
+        let ends = path.match_indices('/').map(|(end, _)| end).chain([path.len()]);
+        ends.into_iter().all(|end| self.has(&path[..end]))
+    }
+
     /// Whether there is a group or dataset of that name.
     pub fn has(&self, name: &str) -> bool {
         self.file.link_exists(name)

@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use tch::{Device, Kind, Tensor};
 
+use super::decompression::Scratch;
 use super::draws::{AsdDraws, Draws, Sampler};
 use super::standardization::standardization;
 use super::transforms::{Cropping, DetectorNetwork, ExtrinsicPrior, ParameterTable, Source, PROJECTION_PARAMETERS};
 use super::{AsdDataset, DataError, WaveformDataset};
 use crate::settings::{DataSettings, Standardization};
-use crate::torch_ext::strain::{clean_strains, network_inputs, Projection, Scaling};
+use crate::torch_ext::strain::{clean_strains, network_inputs, Phases, Projection, Scaling, ShapeError, Waveforms};
+use crate::torch_ext::HostPool;
 
 /// Samples whose polarizations are in memory at a time: few enough for the cache, many enough for the matrix product.
 const TILE: usize = 64;
@@ -29,6 +31,8 @@ pub struct Pipeline {
     standardization: Standardization,
     inference: ParameterTable,
     context: Option<ParameterTable>,
+    /// Where batches lie.
+    memory: HostPool,
 }
 
 /// What the pipeline computes on the way; for comparison with Dingo, transform by transform.
@@ -92,6 +96,7 @@ impl Pipeline {
             network,
             standardization,
             inference,
+            memory: HostPool::new()?,
         })
     }
 
@@ -132,18 +137,21 @@ impl Pipeline {
         };
         let bins = domain.num_bins() - scaling.first_bin;
         let shape = [indices.len(), self.network.len(), 3, bins].map(|size| size as i64);
-        let mut strain = Tensor::f_empty(shape, (Kind::Float, Device::Cpu))?;
-        for (rows, of_tile) in self.tiles(indices.len()) {
-            let h = self.dataset.polarizations(&indices[rows.clone()])?;
+        let mut strain = self.memory.empty(&shape)?;
+        let begin = |projection: &Projection| Phases::begin(projection.turns, scaling.first_bin);
+        let mut phases: Vec<Phases> = projections.iter().map(begin).collect();
+        self.pieces(indices, |waveforms, first_bin, rows, of_tile| {
+            let (projections, phases) = (&projections[of_tile.clone()], &mut phases[of_tile]);
             network_inputs(
-                &h.plus,
-                &h.cross,
-                &projections[of_tile],
+                waveforms,
+                first_bin,
+                projections,
+                phases,
                 &scaling,
                 &mut strain,
                 rows.start,
-            )?;
-        }
+            )
+        })?;
         let table =
             |parameters: &ParameterTable| parameters.standardized(&self.dataset, indices, draws, &arrival_times);
         let theta = table(&self.inference)?;
@@ -224,10 +232,47 @@ impl Pipeline {
         Ok(parameters)
     }
 
+    /// Of a sample: what is read from the dataset, and what the network is given.
+    pub(super) fn bytes_per_sample(&self) -> f64 {
+        let domain = self.dataset.domain();
+        let floats = 3 * self.network.len() * (domain.num_bins() - domain.min_index());
+        (floats * std::mem::size_of::<f32>() + self.dataset.bytes_per_sample()) as f64
+    }
+
     /// Reads and decompresses, as a batch does, and forgets; for measurements.
     pub(super) fn read_polarizations(&self, indices: &[usize]) -> Result<(), DataError> {
-        self.tiles(indices.len())
-            .try_for_each(|(rows, _)| self.dataset.polarizations(&indices[rows]).map(drop))
+        self.pieces(indices, |_, _, _, _| Ok(()))
+    }
+
+    /// Gives `project` the polarizations of all samples piece by piece, the bins of a sample in order: from which bin on they
+    /// are, of which rows of the batch, and the places of their projections. They are still in the cache then.
+    fn pieces(
+        &self,
+        indices: &[usize],
+        mut project: impl FnMut(&Waveforms, usize, Range<usize>, Range<usize>) -> Result<(), ShapeError>,
+    ) -> Result<(), DataError> {
+        let mut scratch = Scratch::default();
+        let stretches = self.dataset.stretches();
+        let tiles: Vec<_> = self.tiles(indices.len()).collect();
+        // Weights are read once for all tiles of a group.
+        let group = if self.dataset.is_compressed() {
+            tiles.len().max(1)
+        } else {
+            1
+        };
+        for tiles in tiles.chunks(group) {
+            let stored = tiles
+                .iter()
+                .map(|(rows, _)| self.dataset.stored(&indices[rows.clone()]));
+            let stored: Vec<_> = stored.collect::<Result<_, _>>()?;
+            for (number, bins) in stretches.iter().enumerate() {
+                for ((rows, of_tile), stored) in tiles.iter().zip(&stored) {
+                    let h = self.dataset.stretch(stored, number, &mut scratch)?;
+                    project(&h, bins.start, rows.clone(), of_tile.clone())?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Samples in tiles: their rows, and their places in what [`Pipeline::projections`] gives.

@@ -6,7 +6,7 @@ use crate::torch_ext::RankStatistics;
 use std::cell::RefCell;
 use std::fmt::Display;
 use std::sync::Arc;
-use tch::{Device, Tensor};
+use tch::{Device, Kind, Tensor};
 
 /// What building a network needs besides its settings.
 #[derive(Clone)]
@@ -19,6 +19,9 @@ pub struct BuildContext {
     /// each training pass, with or without samples of its own. None for a world of one, and for ranks that each normalize
     /// by their own share.
     pub batch_norm_ranks: Option<Arc<dyn RankStatistics>>,
+    /// Parameters get no values: for a network that is only looked at, or loaded. Their memory is not even touched, so that
+    /// one of any size is there at once.
+    pub without_values: bool,
 }
 
 impl Default for BuildContext {
@@ -27,6 +30,7 @@ impl Default for BuildContext {
             device: Device::Cpu,
             seed: 0,
             batch_norm_ranks: None,
+            without_values: false,
         }
     }
 }
@@ -66,9 +70,11 @@ impl<'a> Scope<'a> {
     /// A new trainable float32 tensor of this module.
     pub fn parameter(&self, name: &str, shape: &[usize], init: Init) -> Result<Tensor, NnError> {
         let shape: Vec<i64> = shape.iter().map(|&n| n as i64).collect();
-        let tensor = init
-            .tensor(&shape, self.generator(name), self.context.device)?
-            .f_set_requires_grad(true)?;
+        let tensor = match self.context.without_values {
+            true => Tensor::f_empty(&shape, (Kind::Float, self.context.device))?,
+            false => init.tensor(&shape, self.generator(name), self.context.device)?,
+        };
+        let tensor = tensor.f_set_requires_grad(true)?;
         self.register(name, &tensor, Role::Parameter);
         Ok(tensor)
     }

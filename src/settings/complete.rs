@@ -8,6 +8,15 @@ impl TrainSettings {
         yaml::write(&self.raw["training"][format!("stage_{stage}")])
     }
 
+    /// Whether a stage trains without the embedding's first layer: the last stage up to this one that says so decides.
+    pub fn first_layer_is_frozen(&self, stage: usize) -> bool {
+        let said = self.stages[..=stage]
+            .iter()
+            .rev()
+            .find_map(|stage| stage.freeze_rb_layer);
+        said.unwrap_or(false)
+    }
+
     /// Takes the stages from number `first` on from `written`: what has not begun may still be changed, or added to.
     pub fn take_later_stages(&mut self, written: &TrainSettings, first: usize) {
         let first = first.min(self.stages.len());

@@ -245,6 +245,8 @@ pub const LOCAL: &[Known] = &[
     read("collective_timeout"),
     read("gradient_noise_scale"),
     read("checkpoint_minutes"),
+    read("num_nodes"),
+    read("slurm"),
 ];
 
 pub const RUNTIME_LIMITS: &[Known] = &[
@@ -266,6 +268,20 @@ pub const CONDOR: &[Known] = &[
     read("executable"),
 ];
 
+/// Our own.
+pub const SLURM: &[Known] = &[
+    read("partition"),
+    read("account"),
+    read("qos"),
+    read("time"),
+    read("constraint"),
+    read("memory"),
+    read("cpus_per_task"),
+    read("signal_time"),
+    read("launcher"),
+    read("extra_lines"),
+];
+
 /// All sections by the name a message gives them, to say where a misplaced key belongs.
 const SECTIONS: &[(&str, &[Known])] = &[
     ("the top level", ROOT),
@@ -282,6 +298,7 @@ const SECTIONS: &[(&str, &[Known])] = &[
     ("local", LOCAL),
     ("local.runtime_limits", RUNTIME_LIMITS),
     ("local.condor", CONDOR),
+    ("local.slurm", SLURM),
 ];
 
 /// The message for the key `name` that is not among `known`: the nearest one, where it belongs if that is elsewhere, and

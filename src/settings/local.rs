@@ -1,5 +1,6 @@
 //! The `local` section: where and how long, never what. Written to `local_settings.yaml` in the train directory.
 
+use super::cluster::{CondorSettings, SlurmSettings};
 use super::keys;
 use super::section::{Origin, Section, NOT_NEGATIVE, POSITIVE};
 use super::{in_file, read_document, yaml, SettingsError, Value};
@@ -24,6 +25,10 @@ pub struct LocalSettings {
     pub seed: Option<u64>,
     /// `num_gpus`, else `condor.num_gpus`, else 1, as Dingo's `get_num_gpus`.
     pub num_gpus: usize,
+    /// Machines that a job takes, each with `num_gpus`.
+    pub num_nodes: usize,
+    pub condor: Option<CondorSettings>,
+    pub slurm: Option<SlurmSettings>,
     /// Gradient bucket size in MB.
     pub bucket_size_mb: f64,
     /// Whether BatchNorm takes the statistics of the whole batch over all ranks, rather than each rank's own share.
@@ -119,6 +124,16 @@ impl LocalSettings {
         self.seed = Some(seed);
     }
 
+    /// Of a job that is submitted: one for each GPU; on CPUs as many.
+    pub fn ranks_per_node(&self) -> usize {
+        self.num_gpus.max(1)
+    }
+
+    /// Of a job that is submitted, over all its machines.
+    pub fn ranks(&self) -> usize {
+        self.num_nodes * self.ranks_per_node()
+    }
+
     /// Whether `num_gpus` was given, rather than 1 by default.
     pub fn num_gpus_is_given(&self) -> bool {
         let in_condor = self.raw.get("condor").and_then(|condor| condor.get("num_gpus"));
@@ -175,6 +190,15 @@ impl LocalSettings {
             test_only: local.flag_or("test_only", false)?,
             seed: local.optional_count("seed", 0)?,
             num_gpus: read_num_gpus(local)?,
+            num_nodes: local.optional_count("num_nodes", 1)?.unwrap_or(1) as usize,
+            condor: local
+                .optional_child("condor")?
+                .map(|mut condor| CondorSettings::read(&mut condor))
+                .transpose()?,
+            slurm: local
+                .optional_child("slurm")?
+                .map(|mut slurm| SlurmSettings::read(&mut slurm))
+                .transpose()?,
             bucket_size_mb: local.number_or("bucket_size_mb", DEFAULT_BUCKET_SIZE_MB, &POSITIVE)?,
             sync_batch_norm: local.flag_or("sync_batch_norm", true)?,
             max_skipped_steps: local.count_or("max_skipped_steps", DEFAULT_MAX_SKIPPED_STEPS, 1)?,
@@ -231,8 +255,7 @@ fn read_matmul_precision(local: &mut Section) -> Result<Option<MatmulPrecision>,
 fn read_num_gpus(local: &mut Section) -> Result<usize, SettingsError> {
     let mut from_condor = None;
     if let Some(mut condor) = local.optional_child("condor")? {
-        condor.check_keys(keys::CONDOR)?;
-        log::info!("local.condor is not needed here: only the submission of HTCondor jobs reads it");
+        log::info!("local.condor is what jobs are submitted with (dingo-spmd submit condor)");
         if condor.get("num_gpus").is_some() {
             log::warn!("{} is deprecated: move it to local.num_gpus", condor.path("num_gpus"));
         }

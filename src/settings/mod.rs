@@ -3,6 +3,7 @@
 //! A file becomes a tree ([`yaml`]), old keys in it are replaced ([`bring_up_to_date`]), and the tree is read section by
 //! section into the structs below. The tree is kept beside them: it is what checkpoints and `local_settings.yaml` store.
 
+mod cluster;
 mod compare;
 mod complete;
 mod data;
@@ -20,6 +21,7 @@ pub mod yaml;
 #[cfg(test)]
 mod tests;
 
+pub use cluster::{CondorSettings, SlurmLauncher, SlurmSettings};
 pub use compare::Difference;
 pub use data::{DataSettings, DomainUpdate, Standardization, StrainCropping};
 pub use error::SettingsError;

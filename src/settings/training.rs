@@ -2,9 +2,9 @@
 
 use super::keys;
 use super::optimizer::{OptimizerSettings, SchedulerSettings};
-use super::section::{Section, ANY_NUMBER};
-use super::{SettingsError, Value};
-use std::path::PathBuf;
+use super::section::{Origin, Section, ANY_NUMBER};
+use super::{in_file, read_document, SettingsError, Value};
+use std::path::{Path, PathBuf};
 
 #[derive(Debug, Clone)]
 pub struct StageSettings {
@@ -52,6 +52,18 @@ pub enum EarlyStoppingMetric {
 }
 
 impl StageSettings {
+    /// Reads a file that holds one stage and nothing else, which is to become stage `number` of a training. Also gives the
+    /// tree, with numbers where numbers are meant.
+    pub fn load(path: &Path, number: usize) -> Result<(Self, Value), SettingsError> {
+        let mut document = read_document(path)?;
+        let mut raw = std::mem::take(&mut document.value);
+        let section = format!("training.stage_{number}");
+        let line = |key: &str| document.line(key.strip_prefix(&section)?.strip_prefix('.')?);
+        let stage = Section::new(&section, &mut raw, Origin::User).and_then(Self::read);
+        let stage = stage.map_err(|error| in_file(error, &path.display().to_string(), line))?;
+        Ok((stage, raw))
+    }
+
     /// The stages of a `training` section in their order: `stage_0`, `stage_1` and so on, without a gap.
     pub(super) fn read_all(training: &mut Section) -> Result<Vec<Self>, SettingsError> {
         let mut numbers = Vec::new();

@@ -33,4 +33,4 @@ pub use failure::abort_job;
 pub use nccl::NcclCollectives;
 pub use number::Number;
 pub use reducer::{GradientReducer, Reduced, ReducerOptions, RANK_SLOTS, SCALAR_SLOTS};
-pub use world::World;
+pub use world::{mpi_library, World};

@@ -326,6 +326,12 @@ impl World {
     }
 }
 
+/// The MPI this program is linked with, by its own words, such as `Open MPI v4.1.4, package: …`. May be asked before MPI is
+/// started, and without.
+pub fn mpi_library() -> String {
+    mpi::environment::library_version().unwrap_or_default()
+}
+
 fn host_name() -> String {
     let mut name = [0u8; 256];
     // SAFETY: `name` has the size given; a name that does not fit is cut off, and the last byte stays null.

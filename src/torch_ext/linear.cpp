@@ -57,7 +57,7 @@ Tensor uninitialized(int64_t rows, int64_t columns) {
 }
 
 void fill_rows(const Matrix& m, const float* row) {
-  at::parallel_for(0, m.rows, std::max<int64_t>(1, 32768 / m.columns), [&](int64_t begin, int64_t end) {
+  at::parallel_for(0, m.rows, std::max<int64_t>(1, 32768 / std::max<int64_t>(1, m.columns)), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       std::copy_n(row, m.columns, m.data + i * m.stride);
     }
@@ -241,7 +241,7 @@ void check(at::TensorList tensors, const Group& group) {
     int64_t read = 0;
     for (const Part& part : place.parts) {
       const Tensor& input = tensors[part.input];
-      TORCH_CHECK(input.dim() == 2 && input.size(0) == tensors[0].size(0) && part.column >= 0 && part.width > 0 &&
+      TORCH_CHECK(input.dim() == 2 && input.size(0) == tensors[0].size(0) && part.column >= 0 && part.width >= 0 &&
                       part.column + part.width <= input.size(1),
                   "a linear layer cannot read columns ", part.column, " to ", part.column + part.width,
                   " of an input of shape ", input.sizes());

@@ -127,6 +127,25 @@ fn rows_may_lie_apart() {
     }
 }
 
+/// As in a flow of one parameter, whose conditioner networks have nothing but the context.
+#[test]
+fn an_input_may_have_no_columns() {
+    let nothing = Tensor::zeros([6, 0], kind::FLOAT_CPU).set_requires_grad(true);
+    let leaf = |shape: &[i64]| Tensor::randn(shape, kind::FLOAT_CPU).set_requires_grad(true);
+    let (x, weight, bias) = (leaf(&[6, 4]), leaf(&[3, 4]), leaf(&[3]));
+    let layer = LinearLayer {
+        weight: &weight,
+        bias: &bias,
+        reads: &[InputColumns::all(0, 0), InputColumns::all(1, 4)],
+        output: 0,
+    };
+    let y = linear_group(&[&nothing, &x], &[layer]).unwrap().remove(0);
+    assert_close(&y, &x.linear(&weight, Some(&bias)), 1e-5);
+    y.square().sum(Kind::Float).backward();
+    assert_eq!(nothing.grad().size(), [6, 0]);
+    assert!(weight.grad().abs().min().double_value(&[]) > 0.0);
+}
+
 #[test]
 fn autocast_and_empty_batches_are_as_in_libtorch() {
     let case = Case::new(Kind::Float, 33);

@@ -27,6 +27,12 @@ impl MatrixLibrary {
             MatrixLibrary::OneDnn => "oneDNN",
         }
     }
+
+    /// Whether this libtorch has it.
+    pub fn is_there(self) -> bool {
+        // SAFETY: looks at a constant.
+        unsafe { dingo_matmul_has(self as c_int) }
+    }
 }
 
 /// What a library does on this machine with the threads of the caller.
@@ -77,12 +83,7 @@ pub fn measure_matrix_libraries() -> Result<Vec<MatrixSpeed>, TorchExtError> {
         error: raw.error,
     };
     let all = MatrixLibrary::ALL.into_iter().zip(raw).map(speed);
-    Ok(all.filter(|speed| has(speed.library)).collect())
-}
-
-fn has(library: MatrixLibrary) -> bool {
-    // SAFETY: looks at a constant.
-    unsafe { dingo_matmul_has(library as c_int) }
+    Ok(all.filter(|speed| speed.library.is_there()).collect())
 }
 
 /// From now on, for all of the process.
@@ -162,7 +163,7 @@ mod tests {
     fn every_library_multiplies_matrices_however_they_lie() {
         tch::manual_seed(1);
         let dense = |rows, columns| Tensor::randn([rows, columns], kind::FLOAT_CPU);
-        for library in MatrixLibrary::ALL.into_iter().filter(|&library| has(library)) {
+        for library in MatrixLibrary::ALL.into_iter().filter(|&library| library.is_there()) {
             for (m, n, k) in [(7, 5, 3), (1, 4, 6), (6, 1, 4), (5, 6, 1), (64, 33, 128)] {
                 for (name, matrix) in [("dense", &dense as &dyn Fn(i64, i64) -> Tensor), ("apart", &apart)] {
                     let what = format!("{name} [{m}, {k}] by [{k}, {n}]");

@@ -11,6 +11,7 @@ mod float_precision;
 mod gated_residual;
 mod gradient;
 mod gradient_norm;
+mod host_pool;
 mod linear;
 mod log_density;
 mod lu_linear;
@@ -36,6 +37,7 @@ pub use float_precision::{float32_matmul_precision, set_float32_matmul_precision
 pub use gated_residual::gated_residual;
 pub use gradient::{clear_grad, set_grad, set_post_accumulate_grad_hook, HookHandle};
 pub use gradient_norm::{clear, square_norm, SquareNorm};
+pub use host_pool::HostPool;
 pub use linear::{linear, linear_group, InputColumns, LinearLayer};
 pub use log_density::log_density;
 pub use lu_linear::{lu_linear, lu_linear_takes, LuParameters};

@@ -41,6 +41,7 @@ struct RawProjection {
     h_cross: *const f32,
     asd: *const f32,
     turns: f64,
+    phases: *mut Phases,
     plus: f32,
     cross: f32,
     keep_from: u32,
@@ -49,17 +50,58 @@ struct RawProjection {
     noise: RandomStream,
 }
 
+/// The phases of one sample in one detector, at the next bin to be made; what `strain.h` calls a `PhaseTable`.
+#[repr(C)]
+#[derive(Debug, Clone)]
+pub struct Phases {
+    cosine: [f32; STRETCH_ALIGNMENT],
+    sine: [f32; STRETCH_ALIGNMENT],
+    start_cosine: f64,
+    start_sine: f64,
+    step_cosine: f64,
+    step_sine: f64,
+    next_bin: i64,
+}
+
+impl Phases {
+    /// From bin `first_bin` on; `turns` as in [`Projection`].
+    pub fn begin(turns: f64, first_bin: usize) -> Phases {
+        let mut phases = Phases {
+            cosine: [0.0; STRETCH_ALIGNMENT],
+            sine: [0.0; STRETCH_ALIGNMENT],
+            start_cosine: 0.0,
+            start_sine: 0.0,
+            step_cosine: 0.0,
+            step_sine: 0.0,
+            next_bin: first_bin as i64,
+        };
+        // SAFETY: writes to the structure it is given, which has the same layout in C++.
+        unsafe { dingo_strain_begin(turns, first_bin as i64, &mut phases) };
+        phases
+    }
+}
+
+/// The same as in `strain.cpp`.
+#[repr(C)]
+struct RawStretch {
+    first: i64,
+    position: i64,
+    bins: i64,
+    row: i64,
+    plane: i64,
+    whitening: f32,
+    asd_scale: f32,
+}
+
 extern "C" {
     fn dingo_strain_network_inputs(
         level: i32,
         projections: *const RawProjection,
         count: i64,
-        first: i64,
-        bins: i64,
-        whitening: f32,
-        asd_scale: f32,
+        stretch: *const RawStretch,
         output: *mut f32,
     );
+    fn dingo_strain_begin(turns: f64, first: i64, phases: *mut Phases);
     fn dingo_strain_clean(projections: *const RawProjection, count: i64, bins: i64, whitening: f32, output: *mut f32);
 }
 
@@ -68,63 +110,109 @@ extern "C" {
 #[error("{0}")]
 pub struct ShapeError(String);
 
-/// Projects, whitens, adds noise and packs for the network, in one pass.
-///
-/// * `plus`, `cross`: polarizations `[samples, bins]` from bin 0 on, complex64;
-/// * `projections`: `samples × detectors` of them, detectors innermost;
-/// * `output`: `[rows, detectors, 3, bins - first_bin]`, float32. The samples fill the rows from `first_row` on with real
-///   part, imaginary part and `asd_scale / asd`.
-pub fn network_inputs(
-    plus: &Tensor,
-    cross: &Tensor,
-    projections: &[Projection],
-    scaling: &Scaling,
-    output: &mut Tensor,
-    first_row: usize,
-) -> Result<(), ShapeError> {
-    network_inputs_at_level(Level::detected(), plus, cross, projections, scaling, output, first_row)
+/// Polarizations of some samples.
+#[derive(Debug)]
+pub enum Waveforms {
+    /// Each `[samples, bins]`, complex64; rows may lie apart.
+    Complex { plus: Tensor, cross: Tensor },
+    /// Three products of real matrices, `[3, 2 samples, bins]`, float32: of the real parts, of the imaginary parts, and of
+    /// their sums. The rows of plus come before those of cross.
+    Products(Tensor),
 }
 
-fn network_inputs_at_level(
-    level: Level,
-    plus: &Tensor,
-    cross: &Tensor,
+/// Output bins of a stretch begin at multiples of this, except where the output does: noise comes in chunks of 64 bins.
+pub const STRETCH_ALIGNMENT: usize = 64;
+
+/// Projects, whitens, adds noise and packs for the network, in one pass over a stretch of bins.
+///
+/// * `waveforms`: from bin `first_bin` on;
+/// * `projections`: `samples × detectors` of them, detectors innermost;
+/// * `phases`: those of the projections, begun at `scaling.first_bin`. The stretches of a sample are made in order, and each
+///   moves its phases on;
+/// * `output`: `[rows, detectors, 3, all bins]`, float32, from bin `scaling.first_bin` on. The samples fill the rows from
+///   `first_row` on with real part, imaginary part and `asd_scale / asd`, at the bins of the polarizations.
+#[allow(clippy::too_many_arguments)]
+pub fn network_inputs(
+    waveforms: &Waveforms,
+    first_bin: usize,
     projections: &[Projection],
+    phases: &mut [Phases],
     scaling: &Scaling,
     output: &mut Tensor,
     first_row: usize,
 ) -> Result<(), ShapeError> {
-    let polarizations = Polarizations::new(plus, cross)?;
+    let level = Level::detected();
+    network_inputs_at_level(
+        level,
+        waveforms,
+        first_bin,
+        projections,
+        phases,
+        scaling,
+        output,
+        first_row,
+    )
+}
+
+#[allow(clippy::too_many_arguments)]
+fn network_inputs_at_level(
+    level: Level,
+    waveforms: &Waveforms,
+    first_bin: usize,
+    projections: &[Projection],
+    phases: &mut [Phases],
+    scaling: &Scaling,
+    output: &mut Tensor,
+    first_row: usize,
+) -> Result<(), ShapeError> {
+    let polarizations = Polarizations::of(waveforms)?;
     let size = output.size();
-    let [rows, detectors, 3, bins] = size[..] else {
+    let [rows, detectors, 3, row] = size[..] else {
         return Err(ShapeError(format!(
             "output has shape {size:?}, not [rows, detectors, 3, bins]"
         )));
     };
-    let (rows, detectors, bins) = (rows as usize, detectors as usize, bins as usize);
-    if scaling.first_bin + bins != polarizations.bins || first_row + polarizations.samples > rows {
-        let first_bin = scaling.first_bin;
+    let (rows, detectors, row) = (rows as usize, detectors as usize, row as usize);
+    let position = first_bin.wrapping_sub(scaling.first_bin);
+    let fits = first_bin >= scaling.first_bin && position % STRETCH_ALIGNMENT == 0;
+    if !fits || position + polarizations.bins > row || first_row + polarizations.samples > rows {
+        let from = scaling.first_bin;
         return Err(ShapeError(format!(
-            "output {size:?} from row {first_row} and bin {first_bin} on does not fit polarizations {:?}",
-            plus.size()
+            "output {size:?} of bins from {from} on, from row {first_row} on, does not fit {} samples from bin \
+             {first_bin} on",
+            polarizations.samples
         )));
     }
     check_host(output, Kind::Float, "output")?;
-    let raw = polarizations.raw(projections, detectors, bins)?;
-    // SAFETY: every pointer was checked to have all bins behind it, and the output all rows; `output` is borrowed
-    // mutably, so nobody else writes to it through this handle; `level` is one the processor has.
+    if !output.is_contiguous() {
+        return Err(ShapeError("output must be contiguous".into()));
+    }
+    if phases.len() != projections.len() || phases.iter().any(|phases| phases.next_bin != first_bin as i64) {
+        return Err(ShapeError(format!(
+            "the {} phases are not those of {} projections at bin {first_bin}",
+            phases.len(),
+            projections.len()
+        )));
+    }
+    let mut raw = polarizations.raw(projections, detectors, first_bin + polarizations.bins, row)?;
+    for (raw, phases) in raw.iter_mut().zip(phases) {
+        raw.phases = phases;
+        phases.next_bin += polarizations.bins as i64;
+    }
+    let stretch = RawStretch {
+        first: first_bin as i64,
+        position: position as i64,
+        bins: polarizations.bins as i64,
+        row: row as i64,
+        plane: polarizations.plane as i64,
+        whitening: scaling.whitening,
+        asd_scale: scaling.asd_scale,
+    };
+    // SAFETY: every pointer was checked to have all bins of the stretch behind it, and the output all rows; `output` is
+    // borrowed mutably, so nobody else writes to it through this handle; `level` is one the processor has.
     unsafe {
-        let first = output.data_ptr().cast::<f32>().add(first_row * detectors * 3 * bins);
-        dingo_strain_network_inputs(
-            level as i32,
-            raw.as_ptr(),
-            raw.len() as i64,
-            scaling.first_bin as i64,
-            bins as i64,
-            scaling.whitening,
-            scaling.asd_scale,
-            first,
-        );
+        let first = output.data_ptr().cast::<f32>().add(first_row * detectors * 3 * row);
+        dingo_strain_network_inputs(level as i32, raw.as_ptr(), raw.len() as i64, &stretch, first);
     }
     Ok(())
 }
@@ -139,7 +227,7 @@ pub fn clean_strains(
     whitening: Option<f32>,
 ) -> Result<Tensor, ShapeError> {
     let polarizations = Polarizations::new(plus, cross)?;
-    let mut raw = polarizations.raw(projections, detectors, 0)?;
+    let mut raw = polarizations.raw(projections, detectors, polarizations.bins, 0)?;
     if whitening.is_none() {
         raw.iter_mut().for_each(|projection| projection.asd = std::ptr::null());
     }
@@ -169,9 +257,42 @@ struct Polarizations {
     cross: *const f32,
     samples: usize,
     bins: usize,
+    /// Floats from one row to the next, in both.
+    strides: [usize; 2],
+    /// Floats between the three products, 0 for complex waveforms.
+    plane: usize,
 }
 
 impl Polarizations {
+    fn of(waveforms: &Waveforms) -> Result<Polarizations, ShapeError> {
+        match waveforms {
+            Waveforms::Complex { plus, cross } => Polarizations::new(plus, cross),
+            Waveforms::Products(products) => Polarizations::from_products(products),
+        }
+    }
+
+    fn from_products(products: &Tensor) -> Result<Polarizations, ShapeError> {
+        check_host(products, Kind::Float, "products")?;
+        match (&products.size()[..], products.is_contiguous()) {
+            (&[3, rows, bins], true) if rows % 2 == 0 => {
+                let (rows, bins) = (rows as usize, bins as usize);
+                let plus = products.data_ptr().cast::<f32>();
+                Ok(Polarizations {
+                    plus,
+                    cross: plus.wrapping_add(rows / 2 * bins),
+                    samples: rows / 2,
+                    bins,
+                    strides: [bins, bins],
+                    // Without rows there is nothing to read, but it is still not the other layout.
+                    plane: (rows * bins).max(1),
+                })
+            }
+            (size, _) => Err(ShapeError(format!(
+                "products have shape {size:?}, not [3, 2 samples, bins]"
+            ))),
+        }
+    }
+
     fn new(plus: &Tensor, cross: &Tensor) -> Result<Polarizations, ShapeError> {
         check_host(plus, Kind::ComplexFloat, "plus")?;
         check_host(cross, Kind::ComplexFloat, "cross")?;
@@ -181,16 +302,19 @@ impl Polarizations {
                 cross: cross.data_ptr().cast(),
                 samples: samples as usize,
                 bins: bins as usize,
+                strides: [row_stride(plus, "plus")?, row_stride(cross, "cross")?],
+                plane: 0,
             }),
             (plus, cross) => Err(ShapeError(format!("polarizations have shapes {plus:?} and {cross:?}"))),
         }
     }
 
-    /// The kernel's view of the projections, which keep at most `kept_bins` bins.
+    /// The kernel's view of the projections, which have ASDs of `asd_bins` bins and keep at most `kept_bins` bins.
     fn raw(
         &self,
         projections: &[Projection],
         detectors: usize,
+        asd_bins: usize,
         kept_bins: usize,
     ) -> Result<Vec<RawProjection>, ShapeError> {
         if projections.len() != self.samples * detectors {
@@ -199,21 +323,22 @@ impl Polarizations {
                 "{given} projections for {samples} samples in {detectors} detectors"
             )));
         }
-        if let Some(short) = projections.iter().find(|p| p.asd.len() < self.bins) {
+        if let Some(short) = projections.iter().find(|p| p.asd.len() < asd_bins) {
             return Err(ShapeError(format!(
                 "an ASD of {} bins for {} bins",
                 short.asd.len(),
-                self.bins
+                asd_bins
             )));
         }
         let raw = projections.iter().enumerate().map(|(i, projection)| {
-            let offset = 2 * self.bins * (i / detectors);
+            let [plus, cross] = self.strides.map(|stride| stride * (i / detectors));
             let (from, to) = (projection.keep.start.min(kept_bins), projection.keep.end.min(kept_bins));
             RawProjection {
-                h_plus: self.plus.wrapping_add(offset),
-                h_cross: self.cross.wrapping_add(offset),
+                h_plus: self.plus.wrapping_add(plus),
+                h_cross: self.cross.wrapping_add(cross),
                 asd: projection.asd.as_ptr(),
                 turns: projection.turns,
+                phases: std::ptr::null_mut(),
                 plus: projection.plus,
                 cross: projection.cross,
                 keep_from: from as u32,
@@ -230,14 +355,21 @@ impl Polarizations {
 }
 
 fn check_host(tensor: &Tensor, kind: Kind, name: &str) -> Result<(), ShapeError> {
-    if tensor.device() != Device::Cpu || tensor.kind() != kind || !tensor.is_contiguous() {
+    if tensor.device() != Device::Cpu || tensor.kind() != kind {
         let (device, found) = (tensor.device(), tensor.kind());
-        let contiguous = tensor.is_contiguous();
         return Err(ShapeError(format!(
-            "{name} must be contiguous {kind:?} on the host, not {found:?} on {device:?} (contiguous: {contiguous})"
+            "{name} must be {kind:?} on the host, not {found:?} on {device:?}"
         )));
     }
     Ok(())
+}
+
+/// Floats from one row of complex numbers to the next; the numbers of a row lie side by side.
+fn row_stride(matrix: &Tensor, name: &str) -> Result<usize, ShapeError> {
+    match matrix.stride()[..] {
+        [row, 1] if row >= 0 => Ok(2 * row as usize),
+        ref strides => Err(ShapeError(format!("{name} has strides {strides:?}, not [any, 1]"))),
+    }
 }
 
 #[cfg(test)]

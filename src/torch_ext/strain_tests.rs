@@ -80,16 +80,82 @@ impl Case {
     }
 }
 
+const SCALING: Scaling = Scaling {
+    first_bin: FIRST,
+    whitening: 2.0,
+    asd_scale: 1e-23,
+};
+
 fn inputs(case: &Case, projections: &[Projection], level: Level) -> Tensor {
-    let scaling = Scaling {
-        first_bin: FIRST,
-        whitening: 2.0,
-        asd_scale: 1e-23,
-    };
+    inputs_in_stretches(case, projections, level, BINS)
+}
+
+/// Made in stretches of this many bins.
+fn inputs_in_stretches(case: &Case, projections: &[Projection], level: Level, stretch: usize) -> Tensor {
     let shape = [SAMPLES as i64, DETECTORS as i64, 3, (BINS - FIRST) as i64];
     let mut output = Tensor::full(shape, f64::NAN, (Kind::Float, Device::Cpu));
-    network_inputs_at_level(level, &case.plus, &case.cross, projections, &scaling, &mut output, 0).expect("shapes fit");
+    let mut phases: Vec<Phases> = projections.iter().map(|p| Phases::begin(p.turns, FIRST)).collect();
+    for first in (FIRST..BINS).step_by(stretch) {
+        let bins = stretch.min(BINS - first) as i64;
+        let [plus, cross] = [&case.plus, &case.cross].map(|whole| whole.narrow(1, first as i64, bins));
+        let waveforms = Waveforms::Complex { plus, cross };
+        network_inputs_at_level(
+            level,
+            &waveforms,
+            first,
+            projections,
+            &mut phases,
+            &SCALING,
+            &mut output,
+            0,
+        )
+        .expect("shapes fit");
+    }
     output
+}
+
+#[test]
+fn stretches_make_up_the_whole() {
+    let case = Case::new();
+    let mut projections = case.projections(true);
+    projections[1].keep = 500..3000;
+    projections[2].keep = 70..90;
+    let whole = inputs(&case, &projections, Level::detected());
+    for stretch in [64, 512, 4096] {
+        let found = inputs_in_stretches(&case, &projections, Level::detected(), stretch);
+        assert!(found.equal(&whole), "{stretch}");
+    }
+}
+
+#[test]
+fn products_of_real_matrices_are_complex_waveforms() {
+    let case = Case::new();
+    let projections = case.projections(true);
+    let used = |whole: &Tensor| whole.narrow(1, FIRST as i64, (BINS - FIRST) as i64).view_as_real();
+    let both = Tensor::cat(&[used(&case.plus), used(&case.cross)], 0);
+    let (real, imaginary) = (both.select(-1, 0), both.select(-1, 1));
+    // Products that say so: a - b is the real part, c - a - b the imaginary one.
+    let (a, b) = (&real * 1.5, &real * 0.5);
+    let sums = imaginary + &a + &b;
+    let waveforms = Waveforms::Products(Tensor::stack(&[a, b, sums], 0));
+    let whole = inputs(&case, &projections, Level::Baseline);
+    for level in Level::available() {
+        let mut output = whole.zeros_like();
+        let mut phases: Vec<Phases> = projections.iter().map(|p| Phases::begin(p.turns, FIRST)).collect();
+        network_inputs_at_level(
+            level,
+            &waveforms,
+            FIRST,
+            &projections,
+            &mut phases,
+            &SCALING,
+            &mut output,
+            0,
+        )
+        .unwrap();
+        let error = (output - &whole).abs().max().double_value(&[]);
+        assert!(error < 1e-5, "{error}");
+    }
 }
 
 #[test]
@@ -164,20 +230,43 @@ fn cropping_zeroes_all_channels() {
 fn shapes_that_do_not_fit_are_errors() {
     let case = Case::new();
     let projections = case.projections(false);
-    let scaling = Scaling {
-        first_bin: FIRST,
-        whitening: 1.0,
-        asd_scale: 1.0,
+    let refused = |plus: &Tensor, first_bin: usize, projections: &[Projection], bins: usize, first_row: usize| {
+        let mut output = Tensor::zeros([3, 2, 3, bins as i64], (Kind::Float, Device::Cpu));
+        let waveforms = Waveforms::Complex {
+            plus: plus.shallow_clone(),
+            cross: case.cross.narrow(1, 0, plus.size()[1]),
+        };
+        let mut phases: Vec<Phases> = projections.iter().map(|p| Phases::begin(p.turns, first_bin)).collect();
+        let phases = &mut phases[..];
+        network_inputs(
+            &waveforms,
+            first_bin,
+            projections,
+            phases,
+            &SCALING,
+            &mut output,
+            first_row,
+        )
+        .is_err()
     };
-    let mut output = Tensor::zeros([3, 2, 3, 10], (Kind::Float, Device::Cpu));
-    assert!(network_inputs(&case.plus, &case.cross, &projections, &scaling, &mut output, 0).is_err());
-    let mut output = Tensor::zeros([3, 2, 3, (BINS - FIRST) as i64], (Kind::Float, Device::Cpu));
-    assert!(network_inputs(&case.plus, &case.cross, &projections, &scaling, &mut output, 1).is_err());
-    assert!(network_inputs(&case.plus, &case.cross, &projections[..5], &scaling, &mut output, 0).is_err());
-    let double = case.plus.to_kind(Kind::ComplexDouble);
-    assert!(network_inputs(&double, &case.cross, &projections, &scaling, &mut output, 0).is_err());
+    let used = BINS - FIRST;
+    let plus = case.plus.narrow(1, 0, used as i64);
+    assert!(!refused(&plus, FIRST, &projections, used, 0));
+    assert!(refused(&plus, FIRST, &projections, 10, 0));
+    assert!(refused(&plus, FIRST, &projections, used, 1));
+    assert!(refused(&plus, FIRST - 64, &projections, used + 64, 0));
+    assert!(refused(&plus, FIRST + 1, &projections, used + 1, 0));
+    assert!(refused(&plus, FIRST, &projections[..5], used, 0));
+    assert!(refused(
+        &plus.to_kind(Kind::ComplexDouble),
+        FIRST,
+        &projections,
+        used,
+        0
+    ));
     assert!(clean_strains(&case.plus.narrow(1, 0, 5), &case.cross, &projections, DETECTORS, None).is_err());
     let mut short = case.projections(false);
     short[0].asd = &short[0].asd[..BINS - 1];
+    assert!(refused(&plus, FIRST, &short, used, 0));
     assert!(clean_strains(&case.plus, &case.cross, &short, DETECTORS, None).is_err());
 }

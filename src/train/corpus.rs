@@ -18,6 +18,7 @@ use std::sync::Arc;
 pub struct Corpus {
     pub dataset: Arc<WaveformDataset>,
     split: TrainTestSplit,
+    detectors: Vec<String>,
     /// By path; stages may share one.
     asds: HashMap<PathBuf, Arc<AsdDataset>>,
 }
@@ -50,29 +51,49 @@ impl Corpus {
                 world.agree(copied.map_err(Into::into))?
             }
         };
-        let apart = if local.sync_batch_norm { 1 } else { world.size };
-        let corpus = Self::open_files(&path, settings, local, progress).and_then(|corpus| {
-            let samples = corpus.split.train.len();
-            let to_come = settings.stages.iter().enumerate().skip(progress.stage);
-            for (number, stage) in to_come {
-                check_stage(number, stage, &settings.model, samples, apart)?;
-            }
-            Ok(corpus)
-        });
+        let opened = WaveformDataset::open(&path, &settings.data, local.leave_waveforms_on_disk);
+        let corpus = Self::of(opened, settings, local, progress, world.size);
         world.agree(in_file(settings_file, corpus))
     }
 
-    fn open_files(
-        path: &Path,
+    /// Finds what is wrong with data and settings as [`Corpus::open`] does for this number of ranks, but copies nothing and
+    /// does not read all of a large dataset: batches cannot be had.
+    ///
+    /// # Errors
+    /// As [`Corpus::open`].
+    pub fn survey(
+        settings: &mut TrainSettings,
+        settings_file: &Path,
+        local: &LocalSettings,
+        progress: Progress,
+        ranks: usize,
+    ) -> Result<Corpus> {
+        let surveyed = WaveformDataset::survey(&settings.data.waveform_dataset_path, &settings.data);
+        in_file(settings_file, Self::of(surveyed, settings, local, progress, ranks))
+    }
+
+    fn of(
+        dataset: Result<WaveformDataset, DataError>,
         settings: &mut TrainSettings,
         local: &LocalSettings,
         progress: Progress,
-    ) -> Result<Corpus> {
-        let dataset = Arc::new(WaveformDataset::open(
-            path,
-            &settings.data,
-            local.leave_waveforms_on_disk,
-        )?);
+        ranks: usize,
+    ) -> Result<Corpus, DataError> {
+        let corpus = Self::with_noise(Arc::new(dataset?), settings, progress)?;
+        let apart = if local.sync_batch_norm { 1 } else { ranks };
+        let to_come = settings.stages.iter().enumerate().skip(progress.stage);
+        for (number, stage) in to_come {
+            check_stage(number, stage, &settings.model, corpus.split.train.len(), apart)?;
+        }
+        Ok(corpus)
+    }
+
+    /// Splits the dataset and opens the ASDs that go with it.
+    fn with_noise(
+        dataset: Arc<WaveformDataset>,
+        settings: &mut TrainSettings,
+        progress: Progress,
+    ) -> Result<Corpus, DataError> {
         let split = train_test_split(dataset.len(), settings.data.train_fraction);
         check_split(&split, settings.data.train_fraction)?;
         // A triangular detector has three interferometers, each with its own noise.
@@ -90,7 +111,12 @@ impl Corpus {
                 asds.insert(path.clone(), Arc::new(opened));
             }
         }
-        let corpus = Corpus { dataset, split, asds };
+        let corpus = Corpus {
+            dataset,
+            split,
+            detectors,
+            asds,
+        };
         corpus.complete_settings(settings, progress)?;
         Ok(corpus)
     }
@@ -106,6 +132,16 @@ impl Corpus {
         let input_dims = [pipeline.detectors().len(), 3, domain.num_bins() - domain.min_index()];
         settings.complete_model(settings.data.inference_parameters.len(), input_dims);
         Ok(())
+    }
+
+    /// The names of the detectors, in the order of the strain; a triangular one counts as three.
+    pub fn detectors(&self) -> &[String] {
+        &self.detectors
+    }
+
+    /// How many samples train, and how many test.
+    pub fn split_lengths(&self) -> [usize; 2] {
+        [self.split.train.len(), self.split.test.len()]
     }
 
     /// Batches of an epoch of training.

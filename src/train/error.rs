@@ -14,6 +14,9 @@ pub enum TrainError {
     /// What the command line names as train dir cannot be one.
     #[error("the train dir {}: {message}", path.display())]
     TrainDir { path: PathBuf, message: String },
+    /// The checkpoints of a run will not fit.
+    #[error("the train dir {}: {message}", path.display())]
+    DiskSpace { path: PathBuf, message: String },
     #[error("cannot {action} {}: {reason}", path.display())]
     Io {
         action: &'static str,
@@ -49,7 +52,10 @@ impl TrainError {
     pub fn is_bad_input(&self) -> bool {
         matches!(
             self,
-            TrainError::State { .. } | TrainError::History { .. } | TrainError::TrainDir { .. }
+            TrainError::State { .. }
+                | TrainError::History { .. }
+                | TrainError::TrainDir { .. }
+                | TrainError::DiskSpace { .. }
         )
     }
 

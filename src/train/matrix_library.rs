@@ -27,11 +27,7 @@ pub(super) const KEY: &str = "matrix_library";
 ///
 /// # Errors
 /// What libtorch or MPI says.
-pub(super) fn choose(
-    world: &World,
-    wanted: Option<settings::MatrixLibrary>,
-    resumed: Option<&Checkpoint>,
-) -> Result<()> {
+pub fn choose(world: &World, wanted: Option<settings::MatrixLibrary>, resumed: Option<&Checkpoint>) -> Result<()> {
     let used = resumed.and_then(used_by);
     let library = match wanted {
         Some(settings::MatrixLibrary::Mkl) => MatrixLibrary::Mkl,

@@ -4,6 +4,8 @@
 //! run left, `prepare` opens the data and builds the network, [`Session`] trains stage by stage, `step` is the algorithm,
 //! `snapshot` turns a moment into files.
 
+mod append_stage;
+mod check;
 mod checkpoint_paths;
 mod communication;
 mod corpus;
@@ -41,6 +43,10 @@ mod stepper;
 mod train_dir;
 mod writer;
 
+pub use append_stage::{append_stage, AppendRequest, NewPlan};
+pub use check::{
+    check, CheckReport, CheckRequest, DataPlan, DiskNeed, MemoryEstimate, NetworkPlan, Plan, ResumePoint, StagePlan,
+};
 pub use checkpoint_paths::CheckpointPaths;
 pub use corpus::{Corpus, StageLoaders};
 pub use early_stopping::EarlyStopping;
@@ -50,6 +56,7 @@ pub use history::History;
 pub use interrupts::{Interrupt, Interrupts, StopReason};
 pub use late_steps::LateSteps;
 pub use loss_info::{EpochInfo, LossInfo, Phase, PrintEvery, PHASES};
+pub use matrix_library::choose as choose_matrix_library;
 pub use noise_scale::{Estimate, GradientNorms, NoiseScale};
 pub use optimizer::Optimizer;
 pub use part_norms::PartNorms;

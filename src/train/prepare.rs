@@ -123,14 +123,18 @@ fn report_ranks(world: &World, local: &LocalSettings) -> Result<()> {
         plural(world.nodes, "node")
     );
     world.topology()?.iter().for_each(|line| log::info!("{line}"));
-    if local.num_gpus_is_given() && local.num_gpus != world.size {
+    if local.num_gpus_is_given() && local.ranks() != world.size {
+        let nodes = match local.num_nodes {
+            1 => String::new(),
+            nodes => format!(" and local.num_nodes {nodes}"),
+        };
         log::warn!(
-            "local.num_gpus is {}, but there {} {}: the number of ranks counts. Start {} with mpirun -np {} if that was meant.",
+            "local.num_gpus is {}{nodes}, but there {} {}: the number of ranks counts. Start {} with mpirun -np {} if that was meant.",
             local.num_gpus,
             if world.size == 1 { "is" } else { "are" },
             plural(world.size, "rank"),
-            plural(local.num_gpus, "rank"),
-            local.num_gpus
+            plural(local.ranks(), "rank"),
+            local.ranks()
         );
     }
     Ok(())
@@ -184,7 +188,7 @@ fn new_model(
     Ok((model, bases))
 }
 
-fn load_model(
+pub(super) fn load_model(
     settings: &TrainSettings,
     checkpoint: &Checkpoint,
     path: &Path,
@@ -197,7 +201,7 @@ fn load_model(
 }
 
 /// The state of the stage that the checkpoint was written inside of; `None` at the beginning of one.
-fn resume_stage(
+pub(super) fn resume_stage(
     settings: &TrainSettings,
     progress: Progress,
     resume: Option<&(Checkpoint, PathBuf)>,
@@ -241,17 +245,25 @@ fn open_train_dir(
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     let paths = CheckpointPaths::new(train_dir, local.checkpoint_epochs);
-    let open = |name: &str| match resume {
-        None => History::create(train_dir, name),
-        Some((checkpoint, _)) => History::resume(train_dir, name, checkpoint.epoch),
-    };
-    let history = open(History::NAME)?;
-    let noise_scale = local.gradient_noise_scale.then(|| open(History::NOISE_SCALE));
-    let noise_scale = noise_scale.transpose()?;
+    let (history, noise_scale) = histories(train_dir, local, resume)?;
     let Some((checkpoint, path)) = resume else {
         return Ok(Recorder::new(paths, history, noise_scale, None));
     };
     let is_latest = *path == paths.latest();
     let latest = is_latest.then_some((checkpoint.epoch, progress.batches));
     Ok(Recorder::new(paths, history, noise_scale, latest))
+}
+
+/// The history, and that of the noise scale where it is asked for. Only reads.
+pub(super) fn histories(
+    train_dir: &Path,
+    local: &LocalSettings,
+    resume: Option<&(Checkpoint, PathBuf)>,
+) -> Result<(History, Option<History>), TrainError> {
+    let open = |name: &str| match resume {
+        None => History::create(train_dir, name),
+        Some((checkpoint, _)) => History::resume(train_dir, name, checkpoint.epoch),
+    };
+    let noise_scale = local.gradient_noise_scale.then(|| open(History::NOISE_SCALE));
+    Ok((open(History::NAME)?, noise_scale.transpose()?))
 }

@@ -19,19 +19,26 @@ pub struct Progress {
 impl Progress {
     /// What Dingo would take `completed_epochs` to mean: every earlier stage ran all its epochs.
     pub fn from_epochs(completed_epochs: u64, stages: &[StageSettings]) -> Progress {
+        Progress::from_stage_lengths(completed_epochs, stages.iter().map(|stage| stage.epochs))
+    }
+
+    /// The same from the number of epochs of each stage.
+    pub fn from_stage_lengths(completed_epochs: u64, epochs: impl IntoIterator<Item = usize>) -> Progress {
         let mut left = completed_epochs as usize;
-        for (stage, settings) in stages.iter().enumerate() {
-            if left < settings.epochs {
+        let mut stages = 0;
+        for epochs in epochs {
+            if left < epochs {
                 return Progress {
-                    stage,
+                    stage: stages,
                     epoch_in_stage: left,
                     batches: 0,
                 };
             }
-            left -= settings.epochs;
+            left -= epochs;
+            stages += 1;
         }
         Progress {
-            stage: stages.len(),
+            stage: stages,
             ..Progress::default()
         }
     }

@@ -16,11 +16,7 @@ pub fn check_train_dir(train_dir: &Path) -> Result<(), TrainError> {
             message,
         })
     };
-    let existing = train_dir
-        .ancestors()
-        .find(|folder| fs::symlink_metadata(folder).is_ok());
-    // A relative path that does not exist at all is to be made in the working directory.
-    let existing = existing.unwrap_or(Path::new("."));
+    let existing = existing_part(train_dir);
     if !existing.is_dir() {
         return match existing == train_dir {
             true => fail("is not a folder".into()),
@@ -32,6 +28,15 @@ pub fn check_train_dir(train_dir: &Path) -> Result<(), TrainError> {
         Ok(()) => Ok(()),
         Err(error) => fail(format!("cannot write to {}: {error}", existing.display())),
     }
+}
+
+/// The part of a path that is there already.
+pub(super) fn existing_part(train_dir: &Path) -> &Path {
+    let existing = train_dir
+        .ancestors()
+        .find(|folder| fs::symlink_metadata(folder).is_ok());
+    // A relative path that does not exist at all is to be made in the working directory.
+    existing.unwrap_or(Path::new("."))
 }
 
 #[cfg(test)]

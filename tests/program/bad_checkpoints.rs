@@ -1,10 +1,11 @@
 //! Checkpoints that must be refused, as the train dir's own and as `--checkpoint`.
 
 use crate::common::{self, Ended};
-use crate::workplace::{case, program, Workplace};
+use crate::workplace::{case, check, program, Workplace};
 use dingo_spmd::checkpoint::{Checkpoint, Object};
 use std::io::Write;
 use std::path::Path;
+use std::process::Command;
 use tch::{Kind, Tensor};
 
 /// A run that would go on from a checkpoint which `make` puts at a path; what is there otherwise stays as it was.
@@ -12,13 +13,16 @@ use tch::{Kind, Tensor};
 fn assert_refused(ranks: usize, make: impl Fn(&Path), parts: &[&str]) {
     let go_on = |workplace: &Workplace, from: Option<&Path>| -> Ended {
         workplace.write_settings();
-        let mut command = program(ranks);
-        command.current_dir(case("toy")).arg("train_settings.yaml");
-        command.arg("--train-dir").arg(workplace.train_dir());
-        if let Some(path) = from {
-            command.arg("--checkpoint").arg(path);
-        }
-        common::run(command)
+        let with_arguments = |mut command: Command| {
+            command.current_dir(case("toy")).arg("train_settings.yaml");
+            command.arg("--train-dir").arg(workplace.train_dir());
+            if let Some(path) = from {
+                command.arg("--checkpoint").arg(path);
+            }
+            common::run(command)
+        };
+        with_arguments(check(ranks)).assert_refused(parts);
+        with_arguments(program(ranks))
     };
     let workplace = Workplace::toy();
     let elsewhere = workplace.path("bad.pt");

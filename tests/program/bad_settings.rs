@@ -1,7 +1,7 @@
 //! Settings that must be refused before anything is made.
 
 use crate::common;
-use crate::workplace::{program, Workplace};
+use crate::workplace::{check, program, Workplace};
 
 /// A key, what stands there (nothing: the key is missing), parts of the message.
 type Change = (&'static str, &'static str, &'static [&'static str]);
@@ -177,11 +177,12 @@ fn files_that_are_no_settings_are_refused() {
     let refused = |text: &str, parts: &[&str]| {
         let workplace = Workplace::toy();
         std::fs::write(workplace.settings_file(), text).unwrap();
-        let mut command = program(1);
-        command.arg(workplace.settings_file());
-        let ended = common::run(command);
-        ended.assert_refused(parts);
-        ended.assert_refused(&["run.yaml"]);
+        for mut command in [program(1), check(1)] {
+            command.arg(workplace.settings_file());
+            let ended = common::run(command);
+            ended.assert_refused(parts);
+            ended.assert_refused(&["run.yaml"]);
+        }
         assert!(!workplace.train_dir().exists());
     };
     refused("", &["empty"]);

@@ -1,7 +1,7 @@
 //! The command line, and the train dir it names.
 
 use crate::common::{self, Ended};
-use crate::workplace::{program, Workplace, BAD_INPUT, COMPLETE};
+use crate::workplace::{check, program, Workplace, BAD_INPUT, COMPLETE};
 use std::path::Path;
 use std::process::Command;
 
@@ -61,6 +61,9 @@ fn assert_train_dir_refused(workplace: &Workplace, ranks: usize, train_dir: &Pat
     command.arg("--train-dir").arg(train_dir);
     let ended = common::run(command);
     ended.assert_refused(&[&train_dir.display().to_string(), part]);
+    let mut command = check(ranks);
+    command.arg(workplace.settings_file()).arg("--train-dir").arg(train_dir);
+    common::run(command).assert_refused(&[&train_dir.display().to_string(), part]);
     assert!(
         !ended.stdout.contains("SVD"),
         "told only after a long preparation: {}",
@@ -87,6 +90,7 @@ fn a_train_dir_with_a_history_but_no_checkpoint_is_refused() {
     let workplace = Workplace::toy();
     std::fs::create_dir(workplace.train_dir()).unwrap();
     std::fs::write(workplace.train_dir().join("history.txt"), "1\t3.0\t3.1\t0.1\r\n").unwrap();
+    workplace.check(1).assert_refused(&["history.txt", "--train-dir"]);
     workplace.run(1).assert_refused(&["history.txt", "--train-dir"]);
     assert_eq!(workplace.files(), ["history.txt"]);
 }

@@ -6,22 +6,51 @@ use dingo_spmd::checkpoint::Checkpoint;
 use dingo_spmd::nn::{BuildContext, Mode};
 use dingo_spmd::posterior;
 use dingo_spmd::settings::ModelSettings;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use tch::{Kind, Tensor};
 
-/// The python that `DINGO_PYTHON` names, at work on a checkpoint.
-fn dingo(checkpoint: &Path) -> Option<Command> {
+/// The python that `DINGO_PYTHON` names.
+pub fn python() -> Option<impl Fn() -> Command> {
     let Some(python) = std::env::var_os("DINGO_PYTHON").filter(|python| !python.is_empty()) else {
-        common::skipped("set DINGO_PYTHON to a python with dingo-gw==0.10.3 to check checkpoints with Dingo");
+        common::skipped("set DINGO_PYTHON to a python with dingo-gw==0.10.3 to compare with Dingo");
         return None;
     };
-    let mut command = Command::new(python);
+    Some(move || {
+        let mut command = Command::new(&python);
+        command.env("OMP_NUM_THREADS", "1");
+        command
+    })
+}
+
+/// One of Dingo's own commands, beside its python.
+pub fn tool(name: &str) -> Option<impl Fn() -> Command> {
+    let python = python()?;
+    let tool = Path::new(python().get_program()).with_file_name(name);
+    Some(move || {
+        let mut command = Command::new(&tool);
+        command.env("OMP_NUM_THREADS", "1");
+        command
+    })
+}
+
+/// Dingo at work on a checkpoint.
+pub fn check(checkpoint: &Path) -> Option<Command> {
+    let mut command = python()?();
     command
         .arg(crate::workplace::in_repository("tests/program/check_with_dingo.py"))
         .arg(checkpoint);
-    command.env("OMP_NUM_THREADS", "1");
     Some(command)
+}
+
+/// A folder for Dingo to train on in.
+pub fn train_dir(workplace: &Workplace) -> PathBuf {
+    let folder = workplace.path("dingos");
+    std::fs::create_dir(&folder).unwrap();
+    let local = "{device: cpu, num_workers: 0, runtime_limits: {max_time_per_run: 3600, max_epochs_per_run: 9}, \
+                 checkpoint_epochs: 9}";
+    std::fs::write(folder.join("local_settings.yaml"), local).unwrap();
+    folder
 }
 
 /// Mean loss in evaluation mode on the inputs of a case's `network.npz`, as we compute it.
@@ -53,7 +82,7 @@ fn dingo_computes_the_same_with_our_checkpoints() {
     for (name, workplace) in [("toy", Workplace::toy()), ("npe", Workplace::npe())] {
         workplace.run_to(COMPLETE, 2);
         let inputs = case(name).join("network.npz");
-        let Some(mut command) = dingo(&workplace.latest()) else {
+        let Some(mut command) = check(&workplace.latest()) else {
             return;
         };
         command.arg("--inputs").arg(&inputs);
@@ -71,16 +100,12 @@ fn dingo_computes_the_same_with_our_checkpoints() {
 #[test]
 fn dingo_trains_on_from_our_checkpoints() {
     for workplace in [Workplace::toy(), Workplace::npe()] {
-        let Some(mut command) = dingo(&workplace.latest()) else {
+        let Some(mut command) = check(&workplace.latest()) else {
             return;
         };
         let workplace = workplace.with("local.runtime_limits", "{max_epochs_per_run: 1}");
         workplace.run_to(STOPPED, 2);
-        let folder = workplace.path("dingos");
-        std::fs::create_dir(&folder).unwrap();
-        let local = "{device: cpu, num_workers: 0, runtime_limits: {max_time_per_run: 3600, max_epochs_per_run: 9}, \
-                     checkpoint_epochs: 9}";
-        std::fs::write(folder.join("local_settings.yaml"), local).unwrap();
+        let folder = train_dir(&workplace);
         command.arg("--resume").arg(&folder);
         let ended = common::run(command);
         ended.assert_status(0);

@@ -4,13 +4,18 @@
 mod common;
 mod workplace;
 
+mod append_stage;
 mod bad_checkpoints;
 mod bad_data;
 mod bad_settings;
+mod bench;
+mod check;
 mod command_line;
 mod devices;
 mod dingo;
+mod export;
 mod failures;
+mod inspect;
 mod precision;
 mod ranks;
 mod resuming;

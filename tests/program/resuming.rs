@@ -1,7 +1,7 @@
 //! Runs that stop and go on.
 
 use crate::common;
-use crate::workplace::{case, history, parameters, program, Workplace, BAD_INPUT, COMPLETE, STOPPED};
+use crate::workplace::{case, check, history, parameters, program, Workplace, BAD_INPUT, COMPLETE, STOPPED};
 use dingo_spmd::checkpoint::Checkpoint;
 use std::time::Duration;
 
@@ -69,14 +69,15 @@ fn what_was_trained_with_must_stay() {
         changed.set(key, yaml);
         changed.write_settings();
         std::fs::copy(changed.settings_file(), begun.path("changed.yaml")).unwrap();
-        let mut command = program(ranks);
-        command
-            .arg(begun.path("changed.yaml"))
-            .arg("--train-dir")
-            .arg(begun.train_dir());
-        let ended = common::run(command);
-        ended.assert_refused(&[key, "model_latest.pt", "--train-dir"]);
-        ended.assert_refused(&parts);
+        for mut command in [program(ranks), check(ranks)] {
+            command
+                .arg(begun.path("changed.yaml"))
+                .arg("--train-dir")
+                .arg(begun.train_dir());
+            let ended = common::run(command);
+            ended.assert_refused(&[key, "model_latest.pt", "--train-dir"]);
+            ended.assert_refused(&parts);
+        }
     }
     assert_eq!(begun.history().len(), 1);
 }

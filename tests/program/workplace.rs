@@ -167,11 +167,22 @@ impl Workplace {
         names
     }
 
-    /// Runs on bad input: status 2, one message with these parts, and no train dir.
+    /// What `check` says of this run.
+    pub fn check(&self, ranks: usize) -> Ended {
+        self.write_settings();
+        let mut command = check(ranks);
+        command.arg(self.settings_file());
+        common::run(command)
+    }
+
+    /// Runs on bad input: status 2, one message with these parts, and no train dir. `check` says the same without ranks.
     #[track_caller]
     pub fn assert_refused(&self, ranks: usize, parts: &[&str]) -> Ended {
+        let checked = self.check(ranks);
+        checked.assert_refused(parts);
         let ended = self.run(ranks);
         ended.assert_refused(parts);
+        assert_eq!(error_line(&checked), error_line(&ended), "check and the run itself");
         assert!(!self.train_dir().exists(), "a train dir was made: {:?}", self.files());
         ended
     }
@@ -190,6 +201,24 @@ pub fn program(ranks: usize) -> Command {
     };
     command.env("OMP_NUM_THREADS", "1").env_remove("RUST_LOG");
     command
+}
+
+/// `check` for this many ranks, where there is no mpirun; the arguments of the run are to be added.
+pub fn check(ranks: usize) -> Command {
+    let mut command = program(1);
+    command
+        .args(["check", "--ranks", &ranks.to_string()])
+        .env("PATH", "/nowhere");
+    command
+}
+
+/// The one line with the error, which ranks put their names into where not all of them have found it.
+fn error_line(ended: &Ended) -> &str {
+    ended
+        .stderr
+        .lines()
+        .find(|line| line.starts_with("Error: "))
+        .unwrap_or_default()
 }
 
 pub fn history(train_dir: &Path) -> Vec<Row> {

@@ -43,7 +43,7 @@ pub(super) fn mismatches(waveforms: &Tensor, v: &Tensor) -> anyhow::Result<Vec<f
 }
 
 /// Statistics of the mismatches at one size, as Dingo prints them.
-pub(super) fn summary(size: usize, mismatches: &[f64]) -> String {
+pub(in crate::data) fn summary(size: usize, mismatches: &[f64]) -> String {
     let count = mismatches.len() as f64;
     let mean = mismatches.iter().sum::<f64>() / count;
     let variance = mismatches.iter().map(|m| (m - mean).powi(2)).sum::<f64>() / count;

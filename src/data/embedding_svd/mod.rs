@@ -7,6 +7,8 @@
 mod distributed;
 mod mismatch;
 
+pub(super) use mismatch::summary as mismatch_statistics;
+
 use super::hdf5_file::{innermost, write_table, Table};
 use super::DataError;
 use crate::spmd::World;

@@ -2,14 +2,16 @@
 
 mod rows;
 
-use super::decompression::Decompression;
+use super::decompression::{Decompression, Scratch};
 use super::hdf5_file::{inline, listed, DataFile, Table};
 use super::DataError;
 use crate::gw::domain::UniformFrequencyDomain;
 use crate::gw::noise_curve::NoiseCurve;
 use crate::settings::{DataSettings, Value};
+use crate::torch_ext::strain::Waveforms;
 use num_complex::Complex64;
-use rows::WaveformRows;
+use rows::{Access, WaveformRows};
+use std::ops::Range;
 use std::path::Path;
 use tch::Tensor;
 
@@ -40,6 +42,19 @@ impl WaveformDataset {
     /// Waveforms must be finite numbers: all are checked when they are read into memory or the file is below 1 GiB, else a
     /// thousand rows now and every batch when it is read.
     pub fn open(path: &Path, settings: &DataSettings, leave_waveforms_on_disk: bool) -> Result<Self, DataError> {
+        match leave_waveforms_on_disk {
+            true => Self::open_with(path, settings, Access::Mapped),
+            false => Self::open_with(path, settings, Access::Memory),
+        }
+    }
+
+    /// Finds the faults that [`WaveformDataset::open`] finds, without the hour that reading all waveforms may take: of large
+    /// datasets some rows are looked at. The polarizations of a dataset that is only surveyed cannot be had.
+    pub fn survey(path: &Path, settings: &DataSettings) -> Result<Self, DataError> {
+        Self::open_with(path, settings, Access::Survey)
+    }
+
+    fn open_with(path: &Path, settings: &DataSettings, access: Access) -> Result<Self, DataError> {
         let file = DataFile::open(path)?;
         let file_settings = file.settings()?;
         let file_domain = file.uniform_domain(&file_settings, "domain")?;
@@ -79,7 +94,7 @@ impl WaveformDataset {
                     [count, stored_width]
                 )));
             }
-            WaveformRows::open(&file, key, &dataset, width, leave_waveforms_on_disk)
+            WaveformRows::open(&file, key, &dataset, width, access)
         };
         Ok(Self {
             plus: open_rows("polarizations/h_plus")?,
@@ -101,6 +116,17 @@ impl WaveformDataset {
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.plus.count()
+    }
+
+    /// Bytes that the polarizations take in memory, on each rank, when they are not left on disk; and in the file.
+    pub fn waveform_bytes(&self) -> [u64; 2] {
+        let in_memory = 2 * self.len() as u64 * self.plus.width() as u64 * 8;
+        [in_memory, self.plus.stored_bytes() + self.cross.stored_bytes()]
+    }
+
+    /// Whether the polarizations can be left on disk, shared by the ranks of a node.
+    pub fn can_be_mapped(&self) -> bool {
+        self.plus.can_be_mapped() && self.cross.can_be_mapped()
     }
 
     /// The domain after `domain_update`.
@@ -128,19 +154,67 @@ impl WaveformDataset {
     ///
     /// Errors when a sample is not there or holds a number that is not finite.
     pub fn polarizations(&self, indices: &[usize]) -> Result<Polarizations, DataError> {
+        let both = self.decompression.whole(&self.stored(indices)?.rows)?;
+        let count = indices.len() as i64;
+        Ok(Polarizations {
+            plus: both.f_narrow(0, 0, count)?,
+            cross: both.f_narrow(0, count, count)?,
+        })
+    }
+
+    /// The stored rows of some samples, which are decompressed by [`WaveformDataset::stretch`]; errors as above.
+    pub fn stored(&self, indices: &[usize]) -> Result<StoredWaveforms, DataError> {
         let count = indices.len();
         let width = 2 * self.plus.width();
         let mut stored = vec![0f32; 2 * count * width];
         let (plus, cross) = stored.split_at_mut(count * width);
         self.plus.copy_rows(indices.iter().copied(), plus)?;
         self.cross.copy_rows(indices.iter().copied(), cross)?;
-        let both = self.decompression.apply(stored, 2 * count)?;
-        let count = count as i64;
-        Ok(Polarizations {
-            plus: both.f_narrow(0, 0, count)?,
-            cross: both.f_narrow(0, count, count)?,
+        Ok(StoredWaveforms {
+            rows: self.decompression.prepare(stored, 2 * count)?,
         })
     }
+
+    /// Whether stored rows are much smaller than waveforms, so that a whole batch of them is best read at once.
+    pub fn is_compressed(&self) -> bool {
+        self.decompression.is_expanding()
+    }
+
+    /// Operations that the decompression of a sample takes as a product of complex matrices; 0 where there is none.
+    pub fn decompression_flops(&self) -> f64 {
+        const PER_ELEMENT: usize = 8;
+        let bins = self.domain.num_bins() - self.domain.min_index();
+        match self.is_compressed() {
+            true => (PER_ELEMENT * 2 * self.plus.width() * bins) as f64,
+            false => 0.0,
+        }
+    }
+
+    /// Bytes of a sample's polarizations in the file or in memory.
+    pub fn bytes_per_sample(&self) -> usize {
+        self.plus.row_bytes() + self.cross.row_bytes()
+    }
+
+    /// The bins from f_min to f_max in the parts that are best decompressed at a time.
+    pub fn stretches(&self) -> Vec<Range<usize>> {
+        self.decompression.stretches()
+    }
+
+    /// The polarizations at the bins of stretch `number`. They may lie in `scratch`, which the next call overwrites.
+    pub fn stretch(
+        &self,
+        stored: &StoredWaveforms,
+        number: usize,
+        scratch: &mut Scratch,
+    ) -> Result<Waveforms, DataError> {
+        self.decompression.stretch(&stored.rows, number, scratch)
+    }
+}
+
+/// Waveforms of some samples as the dataset holds them, one polarization below the other.
+#[derive(Debug)]
+pub struct StoredWaveforms {
+    rows: Tensor,
 }
 
 /// How the file's waveforms are compressed.

@@ -18,11 +18,28 @@ const ROWS_CHECKED: usize = 1024;
 /// Memory for one block when a dataset is read through HDF5.
 const BLOCK_BYTES: usize = 64 << 20;
 
+/// The same for a survey, which is to take seconds also where every row is read over a network.
+const SURVEY_FULL_CHECK_BYTES: usize = 1 << 27;
+const SURVEY_ROWS_CHECKED: usize = 64;
+
+/// What is done with the rows when a dataset is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    /// Read into memory.
+    Memory,
+    /// Left on disk where they lie in one piece, else read into memory.
+    Mapped,
+    /// Looked at, and no more.
+    Survey,
+}
+
 /// A complex matrix of which the leading columns are used; rows are handed out as (re, im) pairs in single precision.
 pub(super) struct WaveformRows {
     store: Store,
     count: usize,
     width: usize,
+    /// In the file, before compression.
+    stored_bytes: u64,
     file: PathBuf,
     key: String,
 }
@@ -32,6 +49,8 @@ enum Store {
     Memory(Vec<f32>),
     /// The whole dataset as the file holds it, in the page cache of the node.
     Mapped { map: Mmap, layout: RowLayout },
+    /// A survey of a dataset that cannot be mapped.
+    Surveyed,
 }
 
 /// How a row lies in the file: little-endian (re, im) pairs of this width.
@@ -70,17 +89,17 @@ impl RowLayout {
 impl WaveformRows {
     /// Opens the complex dataset `key`, of which the first `width` columns are used.
     ///
-    /// With `leave_on_disk` a contiguous dataset is mapped; any other is read into memory.
+    /// A contiguous dataset can be mapped; any other is read into memory.
     pub fn open(
         file: &DataFile,
         key: &str,
         dataset: &Dataset,
         width: usize,
-        leave_on_disk: bool,
+        access: Access,
     ) -> Result<Self, DataError> {
         let [count, stored_width] = file.matrix_shape(key, dataset)?;
         let mapped = map_dataset(file, key, dataset, count, stored_width)?;
-        if leave_on_disk && mapped.is_none() {
+        if access == Access::Mapped && mapped.is_none() {
             log::warn!(
                 "{}: {key} is chunked or compressed and cannot be left on disk; reading it into memory ({} MB). \
                  A contiguous, uncompressed dataset would be shared by all ranks of a node.",
@@ -92,21 +111,30 @@ impl WaveformRows {
             store: Store::Memory(Vec::new()),
             count,
             width,
+            stored_bytes: (count * stored_width * dataset.dtype().map_or(0, |dtype| dtype.size())) as u64,
             file: file.path().to_owned(),
             key: key.to_owned(),
         };
-        match mapped {
-            Some((map, layout)) => {
+        match (mapped, access) {
+            (Some((map, layout)), Access::Memory) => {
                 rows.store = Store::Mapped { map, layout };
-                if leave_on_disk {
-                    rows.check()?;
-                } else {
-                    let mut values = vec![0f32; count * 2 * width];
-                    rows.copy_rows(0..count, &mut values)?;
-                    rows.store = Store::Memory(values);
-                }
+                let mut values = vec![0f32; count * 2 * width];
+                rows.copy_rows(0..count, &mut values)?;
+                rows.store = Store::Memory(values);
             }
-            None => rows.store = Store::Memory(rows.read_through_hdf5(file, dataset)?),
+            (Some((map, layout)), Access::Mapped) => {
+                rows.store = Store::Mapped { map, layout };
+                rows.check(FULL_CHECK_BYTES, ROWS_CHECKED)?;
+            }
+            (Some((map, layout)), Access::Survey) => {
+                rows.store = Store::Mapped { map, layout };
+                rows.check(SURVEY_FULL_CHECK_BYTES, SURVEY_ROWS_CHECKED)?;
+            }
+            (None, Access::Survey) => {
+                rows.survey_through_hdf5(file, dataset)?;
+                rows.store = Store::Surveyed;
+            }
+            (None, _) => rows.store = Store::Memory(rows.read_through_hdf5(file, dataset)?),
         }
         Ok(rows)
     }
@@ -118,6 +146,22 @@ impl WaveformRows {
     /// Columns in use.
     pub fn width(&self) -> usize {
         self.width
+    }
+
+    /// Bytes that reading a row takes.
+    pub fn row_bytes(&self) -> usize {
+        match &self.store {
+            Store::Memory(_) | Store::Surveyed => 2 * self.width * std::mem::size_of::<f32>(),
+            Store::Mapped { layout, .. } => 2 * layout.float as usize * self.width,
+        }
+    }
+
+    pub fn stored_bytes(&self) -> u64 {
+        self.stored_bytes
+    }
+
+    pub fn can_be_mapped(&self) -> bool {
+        matches!(self.store, Store::Mapped { .. })
     }
 
     /// Copies rows to `out` (`[rows, 2 width]`), in the order given. Errors when a number in them is not finite, or a
@@ -136,24 +180,38 @@ impl WaveformRows {
                         return Err(self.not_finite(row, out));
                     }
                 }
+                Store::Surveyed => return Err(self.error("was surveyed, not read".into())),
             }
         }
         Ok(())
     }
 
-    /// Checks that all rows hold finite numbers, or a sample of them when there are many.
-    fn check(&self) -> Result<(), DataError> {
-        let Store::Mapped { map, .. } = &self.store else {
-            return Ok(());
-        };
-        let step = match map.len() <= FULL_CHECK_BYTES {
+    /// Checks that all rows hold finite numbers when they have `all_up_to` bytes or fewer, else `some` of them.
+    fn check(&self, all_up_to: usize, some: usize) -> Result<(), DataError> {
+        let step = match self.stored_bytes <= all_up_to as u64 {
             true => 1,
-            false => self.count.div_ceil(ROWS_CHECKED),
+            false => self.count.div_ceil(some),
         };
         let mut scratch = vec![0f32; 2 * self.width];
         (0..self.count)
             .step_by(step)
             .try_for_each(|row| self.copy_rows([row], &mut scratch))
+    }
+
+    /// As [`WaveformRows::check`], for a dataset that is chunked or compressed.
+    fn survey_through_hdf5(&self, file: &DataFile, dataset: &Dataset) -> Result<(), DataError> {
+        if self.stored_bytes <= SURVEY_FULL_CHECK_BYTES as u64 {
+            return self.read_through_hdf5(file, dataset).map(drop);
+        }
+        let step = self.count.div_ceil(SURVEY_ROWS_CHECKED);
+        (0..self.count).step_by(step).try_for_each(|row| {
+            let numbers = file.complex_rows(&self.key, dataset, row..row + 1, self.width)?;
+            let values: Vec<f32> = numbers.iter().flat_map(|z| [z.re as f32, z.im as f32]).collect();
+            match all_finite(&values) {
+                true => Ok(()),
+                false => Err(self.not_finite(row, &values)),
+            }
+        })
     }
 
     fn read_through_hdf5(&self, file: &DataFile, dataset: &Dataset) -> Result<Vec<f32>, DataError> {

@@ -9,6 +9,8 @@ mod permutation;
 mod rational_quadratic_cdf;
 mod rational_quadratic_spline;
 #[cfg(test)]
+mod spline_speed;
+#[cfg(test)]
 mod spline_tests;
 mod standard_normal;
 #[cfg(test)]

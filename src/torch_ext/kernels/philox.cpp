@@ -1,6 +1,6 @@
 // Host side of philox.h: whole arrays of random words and of noise. Called from random.rs, which checks the arguments.
 
-#include "philox.h"
+#include "philox_x86.h"
 
 #include <algorithm>
 
@@ -15,20 +15,27 @@ DINGO_INLINE void fill_words(const RandomStream& stream, uint32_t position, uint
   }
 }
 
+template <int level>
 DINGO_INLINE void fill_noise(const RandomStream& stream, float* real, float* imaginary, uint64_t bins) {
   constexpr uint64_t chunk = dingo::kNoiseChunk;
   float chunk_real[chunk], chunk_imaginary[chunk];
   for (uint64_t start = 0; start < bins; start += chunk) {
-    dingo::noise_chunk(stream, static_cast<uint32_t>(start / chunk), chunk_real, chunk_imaginary);
+    dingo::noise_chunk_at_level<level>(stream, static_cast<uint32_t>(start / chunk), chunk_real, chunk_imaginary);
     const uint64_t count = std::min(chunk, bins - start);
     std::copy_n(chunk_real, count, real + start);
     std::copy_n(chunk_imaginary, count, imaginary + start);
   }
 }
 
-DINGO_AVX512 void fill_noise_avx512(const RandomStream& s, float* re, float* im, uint64_t n) { fill_noise(s, re, im, n); }
-DINGO_AVX2 void fill_noise_avx2(const RandomStream& s, float* re, float* im, uint64_t n) { fill_noise(s, re, im, n); }
-void fill_noise_baseline(const RandomStream& s, float* re, float* im, uint64_t n) { fill_noise(s, re, im, n); }
+DINGO_AVX512 void fill_noise_avx512(const RandomStream& s, float* re, float* im, uint64_t n) {
+  fill_noise<dingo::kAvx512>(s, re, im, n);
+}
+DINGO_AVX2 void fill_noise_avx2(const RandomStream& s, float* re, float* im, uint64_t n) {
+  fill_noise<dingo::kAvx2>(s, re, im, n);
+}
+void fill_noise_baseline(const RandomStream& s, float* re, float* im, uint64_t n) {
+  fill_noise<dingo::kBaseline>(s, re, im, n);
+}
 
 }  // namespace
 

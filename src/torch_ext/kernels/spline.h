@@ -107,20 +107,20 @@ DINGO_INLINE SplinePiece spline_gradient(const SplinePiece& piece, const SplineP
 }
 
 // Softmax of `bins` unconstrained sizes: the shares of the interval, but for the smallest sizes.
-template <int N, typename T>
-DINGO_INLINE void spline_shares(int64_t bins, double scale, const T* unconstrained, double* shares) {
+template <int N>
+DINGO_INLINE void spline_shares(int64_t bins, double scale, const double* unconstrained, double* shares) {
   double largest[N], sum[N];
   for (int l = 0; l < N; ++l) {
     largest[l] = unconstrained[l] * scale;
     sum[l] = 0.0;
   }
   for (int64_t k = 1; k < bins; ++k) {
-    const T* row = unconstrained + k * N;
+    const double* row = unconstrained + k * N;
     // A NaN that is not taken here still makes the sum one.
-    for (int l = 0; l < N; ++l) largest[l] = row[l] * scale > largest[l] ? row[l] * scale : largest[l];
+    for (int l = 0; l < N; ++l) largest[l] = select(row[l] * scale > largest[l], row[l] * scale, largest[l]);
   }
   for (int64_t k = 0; k < bins; ++k) {
-    const T* row = unconstrained + k * N;
+    const double* row = unconstrained + k * N;
     double* share = shares + k * N;
     DINGO_INDEPENDENT_ITERATIONS
     for (int l = 0; l < N; ++l) {
@@ -144,9 +144,9 @@ struct SplineBins {
   double left[N], right[N];                  // unconstrained slopes at the ends that are inner knots
 
   // Finds them along x, or along y if `Inverse`, for values inside the interval. `derivatives` are unconstrained.
-  template <bool Inverse, typename T>
+  template <bool Inverse>
   DINGO_INLINE void find(const SplineShape& shape, const double* values, const double* width_shares,
-                         const double* height_shares, const T* derivatives) {
+                         const double* height_shares, const double* derivatives) {
     const double min_size = Inverse ? shape.min_height : shape.min_width;
     const double free_length = 2.0 * shape.tail_bound * (1.0 - min_size * shape.bins);
     double width_sum[N], height_sum[N];
@@ -154,29 +154,30 @@ struct SplineBins {
       index[l] = width_before[l] = height_before[l] = width_sum[l] = height_sum[l] = left[l] = 0.0;
       width_share[l] = width_shares[l];
       height_share[l] = height_shares[l];
-      right[l] = shape.bins > 1 ? static_cast<double>(derivatives[l]) : 0.0;
+      right[l] = shape.bins > 1 ? derivatives[l] : 0.0;
     }
     for (int64_t k = 1; k < shape.bins; ++k) {
+      const double place = static_cast<double>(k);
       // A value on a knot belongs to the bin on its right, also where rounding puts the knot a little too far.
-      const double fixed_part = shape.tail_bound * (2.0 * min_size * k - 1.0 - 1e-13);
+      const double fixed_part = shape.tail_bound * (2.0 * min_size * place - 1.0 - 1e-13);
       const bool last = k + 1 == shape.bins;
       const double* w = width_shares + k * N;
       const double* h = height_shares + k * N;
-      const T* d = derivatives + (k - 1) * N;
-      const T* next_d = last ? d : d + N;
+      const double* d = derivatives + (k - 1) * N;
+      const double* next_d = last ? d : d + N;
       DINGO_INDEPENDENT_ITERATIONS
       for (int l = 0; l < N; ++l) {
         width_sum[l] += w[l - N];
         height_sum[l] += h[l - N];
         const double knot = fixed_part + free_length * (Inverse ? height_sum[l] : width_sum[l]);
         const bool beyond = values[l] >= knot;
-        index[l] = beyond ? static_cast<double>(k) : index[l];
-        width_share[l] = beyond ? w[l] : width_share[l];
-        height_share[l] = beyond ? h[l] : height_share[l];
-        width_before[l] = beyond ? width_sum[l] : width_before[l];
-        height_before[l] = beyond ? height_sum[l] : height_before[l];
-        left[l] = beyond ? static_cast<double>(d[l]) : left[l];
-        right[l] = beyond ? static_cast<double>(next_d[l]) : right[l];
+        index[l] = select(beyond, place, index[l]);
+        width_share[l] = select(beyond, w[l], width_share[l]);
+        height_share[l] = select(beyond, h[l], height_share[l]);
+        width_before[l] = select(beyond, width_sum[l], width_before[l]);
+        height_before[l] = select(beyond, height_sum[l], height_before[l]);
+        left[l] = select(beyond, d[l], left[l]);
+        right[l] = select(beyond, next_d[l], right[l]);
       }
     }
   }

@@ -2,6 +2,7 @@
 // vectorize. Errors stay below 1e-15 of the result, except where said; a NaN stays one.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -26,6 +27,16 @@ DINGO_INLINE double double_of(uint64_t bits) {
   double x;
   memcpy(&x, &bits, sizeof x);
   return x;
+}
+
+// condition ? a : b, as arithmetic on bits: a compiler makes branches out of conditionals that it then cannot vectorize.
+DINGO_INLINE double select(bool condition, double a, double b) {
+#if defined(__CUDA_ARCH__)
+  return condition ? a : b;
+#else
+  const uint64_t mask = -static_cast<uint64_t>(condition);
+  return double_of((bits_of(a) & mask) | (bits_of(b) & ~mask));
+#endif
 }
 
 // For x <= 0. Below -708, where exp gets close to the smallest normal number, it stays at that.
@@ -81,11 +92,10 @@ struct Softplus {
 };
 
 DINGO_INLINE Softplus softplus(double x) {
-  const double positive = x > 0.0 ? x : 0.0;
-  const double magnitude = x > 0.0 ? x : -x;
+  const double magnitude = fabs(x);
   const double decayed = exp_nonpositive(-magnitude);
   const double share = 1.0 / (1.0 + decayed);
-  return {positive + log_positive(1.0 + decayed), x > 0.0 ? share : decayed * share};
+  return {0.5 * (x + magnitude) + log_positive(1.0 + decayed), select(x > 0.0, share, decayed * share)};
 }
 
 }  // namespace dingo

@@ -13,17 +13,16 @@ namespace {
 constexpr int kLanes = 16;
 
 // The numbers of kLanes splines while they are computed.
-template <typename T>
 struct Workspace {
   explicit Workspace(const SplineShape& shape)
-      : memory(c10::GetCPUAllocator()->allocate(kLanes * (shape.parameters() * sizeof(T) + shape.bins * 2 * sizeof(double)))),
+      : memory(c10::GetCPUAllocator()->allocate(kLanes * (shape.parameters() + 2 * shape.bins) * sizeof(double))),
         width_shares(static_cast<double*>(memory.get())),
         height_shares(width_shares + kLanes * shape.bins),
-        parameters(reinterpret_cast<T*>(height_shares + kLanes * shape.bins)) {}
+        parameters(height_shares + kLanes * shape.bins) {}
 
   c10::DataPtr memory;
   double *width_shares, *height_shares;  // [bins][kLanes]
-  T* parameters;                         // [3 * bins - 1][kLanes]
+  double* parameters;                    // [3 * bins - 1][kLanes]
 };
 
 // Some samples of the batch, not more than kLanes.
@@ -42,25 +41,26 @@ struct Lanes {
   double left[kLanes], left_derivative[kLanes], right[kLanes], right_derivative[kLanes];
 
   template <typename T, typename P>
-  DINGO_INLINE void load(const SplineBatch<T, P>& job, Rows rows, int64_t feature, const Workspace<T>& work) {
+  DINGO_INLINE void load(const SplineBatch<T, P>& job, Rows rows, int64_t feature, const Workspace& work) {
     const int64_t numbers = job.shape.parameters(), bins_per_spline = job.shape.bins;
     if (rows.count < kLanes) {
-      std::fill(work.parameters, work.parameters + numbers * kLanes, T(0));
+      std::fill(work.parameters, work.parameters + numbers * kLanes, 0.0);
       std::fill(inputs, inputs + kLanes, 0.0);
     }
     for (int l = 0; l < rows.count; ++l) {
       const int64_t row = rows.first + l;
       inputs[l] = job.inputs[row * job.inputs_stride + job.features[feature]];
       const P* source = job.parameters + row * job.parameters_stride + feature * numbers;
-      for (int64_t k = 0; k < numbers; ++k) work.parameters[k * kLanes + l] = static_cast<T>(source[k]);
+      for (int64_t k = 0; k < numbers; ++k) work.parameters[k * kLanes + l] = static_cast<double>(source[k]);
     }
     const double bound = job.shape.tail_bound;
     for (int l = 0; l < kLanes; ++l) {
       // A NaN is not inside: it passes unchanged and shows up in the loss.
-      inside[l] = inputs[l] <= bound && inputs[l] >= -bound ? 1.0 : 0.0;
-      inputs[l] = inputs[l] <= bound && inputs[l] >= -bound ? inputs[l] : 0.0;
+      const bool is_inside = fabs(inputs[l]) <= bound;
+      inside[l] = select(is_inside, 1.0, 0.0);
+      inputs[l] = select(is_inside, inputs[l], 0.0);
     }
-    const T* heights = work.parameters + bins_per_spline * kLanes;
+    const double* heights = work.parameters + bins_per_spline * kLanes;
     spline_shares<kLanes>(bins_per_spline, job.shape.scale, work.parameters, work.width_shares);
     spline_shares<kLanes>(bins_per_spline, job.shape.scale, heights, work.height_shares);
     bins.template find<Inverse>(job.shape, inputs, work.width_shares, work.height_shares,
@@ -87,8 +87,8 @@ struct Lanes {
             interval * (bins.index[l] * shape.min_height + free_height * bins.height_before[l]) - shape.tail_bound,
             interval * (shape.min_width + free_width * bins.width_share[l]),
             interval * (shape.min_height + free_height * bins.height_share[l]),
-            bins.index[l] == 0.0 ? 1.0 : left[l],
-            bins.index[l] == last ? 1.0 : right[l]};
+            select(bins.index[l] == 0.0, 1.0, left[l]),
+            select(bins.index[l] == last, 1.0, right[l])};
   }
 
   DINGO_INLINE SplinePoint point(const SplinePiece& piece, int l) const {
@@ -97,7 +97,7 @@ struct Lanes {
 };
 
 template <bool Inverse, typename T, typename P>
-DINGO_INLINE void forward_rows(const SplineForward<T, P>& job, Rows rows, const Workspace<T>& work) {
+DINGO_INLINE void forward_rows(const SplineForward<T, P>& job, Rows rows, const Workspace& work) {
   for (int l = 0; l < rows.count; ++l) {
     const T* source = job.inputs + (rows.first + l) * job.inputs_stride;
     std::copy(source, source + job.width, job.outputs + (rows.first + l) * job.width);
@@ -117,7 +117,7 @@ DINGO_INLINE void forward_rows(const SplineForward<T, P>& job, Rows rows, const 
     }
     for (int l = 0; l < kLanes; ++l) {
       const double log_derivative = Inverse ? -log_slope[l] : log_slope[l];
-      total[l] += lanes.inside[l] != 0.0 ? log_derivative : 0.0;
+      total[l] += select(lanes.inside[l] != 0.0, log_derivative, 0.0);
     }
     for (int l = 0; l < rows.count; ++l) {
       T* place = job.outputs + (rows.first + l) * job.width + job.features[feature];
@@ -138,21 +138,20 @@ struct SizeGradient {
     mean[l] = before[l] * share_before + here[l] * share;
   }
 
-  template <typename T>
-  DINGO_INLINE void write(int64_t bins, const double* index, const double* shares, T* output) const {
+  DINGO_INLINE void write(int64_t bins, const double* index, const double* shares, double* output) const {
     for (int64_t k = 0; k < bins; ++k) {
       const double place = static_cast<double>(k);
       DINGO_INDEPENDENT_ITERATIONS
       for (int l = 0; l < kLanes; ++l) {
-        const double slope = place < index[l] ? before[l] : place == index[l] ? here[l] : 0.0;
-        output[k * kLanes + l] = static_cast<T>(shares[k * kLanes + l] * (slope - mean[l]));
+        const double slope = select(place < index[l], before[l], select(place == index[l], here[l], 0.0));
+        output[k * kLanes + l] = shares[k * kLanes + l] * (slope - mean[l]);
       }
     }
   }
 };
 
 template <bool Inverse, typename T, typename P>
-DINGO_INLINE void backward_rows(const SplineBackward<T, P>& job, Rows rows, const Workspace<T>& work) {
+DINGO_INLINE void backward_rows(const SplineBackward<T, P>& job, Rows rows, const Workspace& work) {
   const SplineShape shape = job.shape;
   double grad_logabsdet[kLanes] = {};
   for (int l = 0; l < rows.count; ++l) {
@@ -183,8 +182,8 @@ DINGO_INLINE void backward_rows(const SplineBackward<T, P>& job, Rows rows, cons
     for (int l = 0; l < kLanes; ++l) {
       const SplinePiece piece = lanes.piece(shape, l);
       const SplinePoint point = lanes.point(piece, l);
-      double value = lanes.inside[l] != 0.0 ? grad_outputs[l] : 0.0;
-      double log_slope = lanes.inside[l] != 0.0 ? grad_logabsdet[l] : 0.0;
+      double value = select(lanes.inside[l] != 0.0, grad_outputs[l], 0.0);
+      double log_slope = select(lanes.inside[l] != 0.0, grad_logabsdet[l], 0.0);
       if (Inverse) {
         // The output is the x where the spline has the value of the input, and the log slope taken there is negative:
         // what the output asks for is passed on to the input by 1 / slope, and to the spline, at fixed x, by -1 / slope.
@@ -205,38 +204,38 @@ DINGO_INLINE void backward_rows(const SplineBackward<T, P>& job, Rows rows, cons
       }
     }
     if (job.grad_parameters == nullptr) continue;
-    T* output = work.parameters;
+    double* output = work.parameters;
     widths.write(shape.bins, bins.index, work.width_shares, output);
     heights.write(shape.bins, bins.index, work.height_shares, output + shape.bins * kLanes);
-    T* derivatives = output + 2 * shape.bins * kLanes;
+    double* derivatives = output + 2 * shape.bins * kLanes;
     for (int64_t k = 1; k < shape.bins; ++k) {
       // The knot between bins k - 1 and k.
       const double place = static_cast<double>(k);
       DINGO_INDEPENDENT_ITERATIONS
       for (int l = 0; l < kLanes; ++l) {
-        const double is_left = bins.index[l] == place ? grad_left[l] : 0.0;
-        derivatives[(k - 1) * kLanes + l] = static_cast<T>(bins.index[l] == place - 1.0 ? grad_right[l] : is_left);
+        const double from_right = select(bins.index[l] == place, grad_left[l], 0.0);
+        derivatives[(k - 1) * kLanes + l] = select(bins.index[l] == place - 1.0, grad_right[l], from_right);
       }
     }
     const int64_t numbers = shape.parameters();
     for (int l = 0; l < rows.count; ++l) {
       P* target = job.grad_parameters + ((rows.first + l) * job.num_features + feature) * numbers;
-      for (int64_t k = 0; k < numbers; ++k) target[k] = static_cast<P>(output[k * kLanes + l]);
+      for (int64_t k = 0; k < numbers; ++k) target[k] = static_cast<P>(static_cast<T>(output[k * kLanes + l]));
     }
   }
 }
 
 template <bool Inverse, typename T, typename P>
-DINGO_INLINE void rows_of(const SplineForward<T, P>& job, Rows rows, const Workspace<T>& work) {
+DINGO_INLINE void rows_of(const SplineForward<T, P>& job, Rows rows, const Workspace& work) {
   forward_rows<Inverse>(job, rows, work);
 }
 template <bool Inverse, typename T, typename P>
-DINGO_INLINE void rows_of(const SplineBackward<T, P>& job, Rows rows, const Workspace<T>& work) {
+DINGO_INLINE void rows_of(const SplineBackward<T, P>& job, Rows rows, const Workspace& work) {
   backward_rows<Inverse>(job, rows, work);
 }
 
-template <typename Job, typename T>
-DINGO_INLINE void blocks(const Job& job, int64_t first, int64_t end, const Workspace<T>& work) {
+template <typename Job>
+DINGO_INLINE void blocks(const Job& job, int64_t first, int64_t end, const Workspace& work) {
   for (int64_t row = first * kLanes; row < std::min(end * kLanes, job.batch); row += kLanes) {
     const Rows rows{row, static_cast<int>(std::min<int64_t>(kLanes, job.batch - row))};
     if (job.inverse) {
@@ -247,28 +246,28 @@ DINGO_INLINE void blocks(const Job& job, int64_t first, int64_t end, const Works
   }
 }
 
-template <typename Job, typename T>
-DINGO_AVX512 void blocks_avx512(const Job& job, int64_t first, int64_t end, const Workspace<T>& work) {
+template <typename Job>
+DINGO_AVX512 void blocks_avx512(const Job& job, int64_t first, int64_t end, const Workspace& work) {
   blocks(job, first, end, work);
 }
-template <typename Job, typename T>
-DINGO_AVX2 void blocks_avx2(const Job& job, int64_t first, int64_t end, const Workspace<T>& work) {
+template <typename Job>
+DINGO_AVX2 void blocks_avx2(const Job& job, int64_t first, int64_t end, const Workspace& work) {
   blocks(job, first, end, work);
 }
-template <typename Job, typename T>
-void blocks_baseline(const Job& job, int64_t first, int64_t end, const Workspace<T>& work) {
+template <typename Job>
+void blocks_baseline(const Job& job, int64_t first, int64_t end, const Workspace& work) {
   blocks(job, first, end, work);
 }
 
-template <typename T, typename Job>
+template <typename Job>
 void run_in_parallel(const Job& job, int level) {
-  auto* run_blocks = level == 2   ? blocks_avx512<Job, T>
-                     : level == 1 ? blocks_avx2<Job, T>
-                                  : blocks_baseline<Job, T>;
+  auto* run_blocks = level == 2   ? blocks_avx512<Job>
+                     : level == 1 ? blocks_avx2<Job>
+                                  : blocks_baseline<Job>;
   // Some ten microseconds of work, so that starting a thread for it pays.
   const int64_t grain = std::max<int64_t>(1, 32 / std::max<int64_t>(1, job.num_features));
   at::parallel_for(0, (job.batch + kLanes - 1) / kLanes, grain, [&](int64_t first, int64_t end) {
-    const Workspace<T> work(job.shape);
+    const Workspace work(job.shape);
     run_blocks(job, first, end, work);
   });
 }
@@ -277,11 +276,11 @@ void run_in_parallel(const Job& job, int level) {
 
 template <typename T, typename P>
 void run(const SplineForward<T, P>& job, int level) {
-  run_in_parallel<T>(job, level);
+  run_in_parallel(job, level);
 }
 template <typename T, typename P>
 void run(const SplineBackward<T, P>& job, int level) {
-  run_in_parallel<T>(job, level);
+  run_in_parallel(job, level);
 }
 
 template void run(const SplineForward<float, float>& job, int level);

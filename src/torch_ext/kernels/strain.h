@@ -17,6 +17,12 @@ DINGO_INLINE Complex multiply(Complex a, Complex b) {
   return {a.real * b.real - a.imaginary * b.imaginary, a.real * b.imaginary + a.imaginary * b.real};
 }
 
+// A complex number from three products of real matrices (Gauss's way to multiply complex numbers): those of the real parts,
+// of the imaginary parts, and of the sums of both.
+DINGO_INLINE Complex from_products(float of_real, float of_imaginary, float of_sums) {
+  return {of_real - of_imaginary, of_sums - of_real - of_imaginary};
+}
+
 // Strain of a source in a detector: plus * h_plus + cross * h_cross, turned by the phase of the arrival time.
 DINGO_INLINE Complex project(Complex h_plus, Complex h_cross, float plus, float cross, Complex phase) {
   const Complex sum = {plus * h_plus.real + cross * h_cross.real, plus * h_plus.imaginary + cross * h_cross.imaginary};
@@ -29,6 +35,7 @@ DINGO_INLINE Complex project(Complex h_plus, Complex h_cross, float plus, float 
 struct PhaseTable {
   float cosine[kNoiseChunk], sine[kNoiseChunk];
   double start_cosine, start_sine, step_cosine, step_sine;
+  int64_t next_bin;  // for the caller
 
   // turns: delay times bin width. Only its fraction counts at integer bins, which keeps the angles small.
   DINGO_INLINE void begin(double turns, int64_t first) {
