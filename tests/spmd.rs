@@ -25,6 +25,7 @@ fn ranks_know_and_hear_one_another() {
 
         let texts: Vec<String> = (0..size).map(|rank| "å".repeat(rank)).collect();
         assert_eq!(world.gather_strings(&texts[rank]).unwrap(), texts);
+        assert_eq!(world.gather_strings("").unwrap(), vec![String::new(); size]);
         assert_eq!(
             world.broadcast_value(if rank == 0 { u64::MAX - 1 } else { 0 }).unwrap(),
             u64::MAX - 1

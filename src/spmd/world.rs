@@ -239,6 +239,10 @@ impl World {
     pub fn gather_slices<T: Number>(&self, values: &[T]) -> Result<Vec<Vec<T>>> {
         let lengths = self.gather(values.len() as u64)?;
         let longest = lengths.iter().copied().max().unwrap_or(0) as usize;
+        if longest == 0 {
+            // Of nothing there is no address, and some MPI libraries mind.
+            return Ok(vec![Vec::new(); self.size]);
+        }
         let mut padded = values.to_vec();
         padded.resize(longest, T::default());
         let gathered = self.gather_equal(&padded)?;

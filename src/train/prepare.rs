@@ -159,6 +159,7 @@ pub fn build_context(world: &World, local: &LocalSettings, seed: u64) -> BuildCo
         device: world.device(),
         seed,
         batch_norm_ranks: ranks,
+        ..BuildContext::default()
     }
 }
 
