@@ -5,10 +5,13 @@
 #
 # To point at your own:  LIBTORCH=/path/to/torch   DINGO_SPMD_PYTHON=/path/to/python3 (with torch 2.11)
 #                        HDF5_DIR=/path/to/hdf5    LIBCLANG_PATH=/path/with/libclang.so   MPICC=mpicc
+# For GPUs, where the headers of CUDA and NCCL do not lie beside libtorch:  CUDA_HOME=/path/to/cuda   NCCL_HOME=/path/to/nccl
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 torch_version=2.11.0
+# Headers that torch's own wheels lack, of the CUDA that it was built with (13.0).
+cuda_headers=("nvidia-cuda-crt==13.0.88" "nvidia-cuda-cccl==13.0.85")
 oldest_cargo=1.85
 say() { printf 'setup: %s\n' "$*"; }
 
@@ -92,6 +95,14 @@ else
         fi
     fi
     [ -n "$libtorch" ] || missing+=("libtorch $torch_version: set DINGO_SPMD_PYTHON to a python3 that has torch==$torch_version, or LIBTORCH to an unpacked libtorch")
+fi
+
+# Without them the build leaves GPUs out, and says so. They are put beside the torch in .venv only: others are the user's.
+if [ -z "${LIBTORCH:-}" ] && [ -x .venv/bin/python3 ] && [ "$libtorch" = "$(torch_folder .venv/bin/python3)" ] \
+    && [ -e "$libtorch/lib/libtorch_cuda.so" ] && [ -d "$libtorch/../nvidia/cu13/include" ] \
+    && ! { [ -e "$libtorch/../nvidia/cu13/include/crt/host_defines.h" ] && [ -e "$libtorch/../nvidia/cu13/include/cccl/nv/target" ]; }; then
+    say "installing CUDA's headers into .venv"
+    .venv/bin/python3 -m pip install -q --disable-pip-version-check --no-deps "${cuda_headers[@]}" || true
 fi
 
 # bindgen, which reads mpi.h, wants libclang; PyPI has it for machines without root.

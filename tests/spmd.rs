@@ -3,6 +3,7 @@
 mod common;
 
 use common::{is_worker, on_ranks, run, this_test_on, worker};
+use dingo_spmd::settings::Device;
 use dingo_spmd::spmd::{Collectives, RankFailure, World};
 use std::time::Duration;
 use tch::Tensor;
@@ -15,8 +16,8 @@ fn ranks_know_and_hear_one_another() {
     on_ranks("ranks_know_and_hear_one_another", &[1, 2, 3, 4], |world| {
         let (rank, size) = (world.rank, world.size);
         assert_eq!(
-            (world.local_rank, world.local_size, world.nodes),
-            (rank, size, 1),
+            (world.local_rank, world.local_size, world.node, world.nodes),
+            (rank, size, 0, 1),
             "one machine"
         );
         assert_eq!(world.hosts, vec![world.hosts[0].clone(); size]);
@@ -24,6 +25,7 @@ fn ranks_know_and_hear_one_another() {
 
         let texts: Vec<String> = (0..size).map(|rank| "å".repeat(rank)).collect();
         assert_eq!(world.gather_strings(&texts[rank]).unwrap(), texts);
+        assert_eq!(world.gather_strings("").unwrap(), vec![String::new(); size]);
         assert_eq!(
             world.broadcast_value(if rank == 0 { u64::MAX - 1 } else { 0 }).unwrap(),
             u64::MAX - 1
@@ -69,6 +71,47 @@ fn tensors_that_cannot_be_carried_are_refused() {
         let message = |tensor: &Tensor| world.collectives().all_reduce_sum(tensor).unwrap_err().to_string();
         assert!(message(&tensor.to_kind(tch::Kind::Half)).contains("Half"));
         assert!(message(&tensor.narrow(1, 0, 2)).contains("[4, 2]"));
+    });
+}
+
+/// Drawn on rank 0, brought to all by MPI. Needs no GPU; a program without CUDA says so, with one error on all ranks.
+#[test]
+fn ranks_meet_by_one_id() {
+    on_ranks("ranks_meet_by_one_id", &[1, 2, 4], |world| {
+        let ids = [(); 2].map(|()| world.share_unique_id());
+        let [Ok(one), Ok(other)] = ids else {
+            let error = ids.into_iter().find_map(Result::err).unwrap();
+            assert!(error.to_string().contains("built without CUDA"), "{error}");
+            return;
+        };
+        assert_ne!(one, other);
+        let as_text = |id: &[u8; 128]| id.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        for id in [one, other] {
+            assert_ne!(id, [0; 128]);
+            assert_eq!(
+                world.gather_strings(&as_text(&id)).unwrap(),
+                vec![as_text(&id); world.size]
+            );
+        }
+    });
+}
+
+/// All ranks get the same error, before anything else happens.
+#[test]
+fn gpus_that_are_not_there_are_an_error_on_all_ranks() {
+    if dingo_spmd::torch_ext::cuda::device_count().is_ok() {
+        return common::skipped("this machine has a GPU");
+    }
+    on_ranks("gpus_that_are_not_there_are_an_error_on_all_ranks", &[1, 3], |world| {
+        let error = world.use_device(Device::Cuda).unwrap_err();
+        let message = error.to_string();
+        assert!(error.is::<dingo_spmd::settings::SettingsError>(), "{message}");
+        assert!(
+            message.starts_with("local.device: is cuda, but rank 0 on "),
+            "{message}"
+        );
+        assert_eq!(world.gather_strings(&message).unwrap(), vec![message; world.size]);
+        assert_eq!(world.device(), tch::Device::Cpu);
     });
 }
 

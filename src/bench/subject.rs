@@ -44,6 +44,9 @@ impl Subject {
         let mut settings = world.agree(Settings::load(&request.settings).map_err(Into::into))?;
         prepare_products(world, &settings.local)?;
         let seed = settings.local.seed.unwrap_or(0);
+        let device = world.use_device(settings.local.device);
+        world.agree(device.with_context(|| request.settings.display().to_string()))?;
+        world.connect_devices(settings.local.collective_timeout)?;
         if request.synthetic {
             let complete = synthetic::complete(&mut settings.train, request);
             world.agree(complete.with_context(|| request.settings.display().to_string()))?;
@@ -115,7 +118,7 @@ impl Subject {
             interrupts: Interrupts::never(),
             loader,
             settings,
-            device: Device::Cpu,
+            device: world.device(),
         })
     }
 }

@@ -57,7 +57,7 @@ fn bins_of_domain(settings: &TrainSettings) -> Result<usize> {
     Ok(domain.num_bins() - domain.min_index())
 }
 
-/// This rank's share of a batch, in host memory: standard normal numbers, as standardized parameters and whitened strains
+/// This rank's share of a batch, where the network is: standard normal numbers, as standardized parameters and whitened strains
 /// are. The same in every run.
 ///
 /// # Errors
@@ -69,7 +69,8 @@ pub fn batch(world: &World, settings: &Settings, number: usize) -> Result<Batch>
     let embedding = &settings.train.model.embedding;
     let [detectors, channels, bins] = embedding.input_dims.unwrap_or_default().map(|size| size as i64);
     tch::manual_seed((number * world.size + world.rank) as i64);
-    let normal = |shape: &[i64]| Tensor::f_randn(shape, (Kind::Float, Device::Cpu));
+    // Made on the host, so that the numbers are the same on every device.
+    let normal = |shape: &[i64]| Tensor::f_randn(shape, (Kind::Float, Device::Cpu))?.f_to_device(world.device());
     let parameters = settings.train.data.inference_parameters.len() as i64;
     let mut context = vec![normal(&[rows, detectors, channels, bins])?];
     if embedding.added_context {

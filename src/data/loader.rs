@@ -3,13 +3,25 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::batch_way::{ArrivingBatch, BatchWay};
 use super::pipeline::Pipeline;
 use super::prefetch::Prefetch;
 use super::random::permutation;
 use super::{Batch, DataError};
+use tch::Device;
 
-/// The batches of an epoch, in order. After an error there are none. Dropping it stops the threads.
-pub type EpochBatches = Prefetch<Batch>;
+/// The batches of an epoch, in order, where the loader says. After an error there are none. Dropping it stops the threads.
+pub struct EpochBatches {
+    made: Prefetch<ArrivingBatch>,
+}
+
+impl Iterator for EpochBatches {
+    type Item = Result<Batch, DataError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        Some(self.made.next()?.and_then(ArrivingBatch::arrive))
+    }
+}
 
 /// How an epoch is cut into batches and who makes them.
 #[derive(Debug, Clone)]
@@ -32,6 +44,7 @@ pub struct Loader {
     pipeline: Arc<Pipeline>,
     indices: Arc<[usize]>,
     options: LoaderOptions,
+    way: Arc<BatchWay>,
 }
 
 impl Loader {
@@ -50,6 +63,16 @@ impl Loader {
             pipeline,
             indices,
             options,
+            way: Arc::new(BatchWay::to(Device::Cpu)),
+        }
+    }
+
+    /// The same loader with its batches on this device. The threads that make them also start their copies there, beside the
+    /// computation.
+    pub fn on(self, device: Device) -> Loader {
+        Loader {
+            way: Arc::new(BatchWay::to(device)),
+            ..self
         }
     }
 
@@ -84,7 +107,11 @@ impl Loader {
     /// The batches of an epoch with these numbers. Work on them starts at once.
     pub fn batches(&self, epoch: u64, numbers: Range<usize>) -> EpochBatches {
         let plan = self.plan(epoch);
-        Prefetch::start(numbers, self.options.threads, move |batch| plan.make(batch))
+        let way = Arc::clone(&self.way);
+        let make = move |batch| way.send(plan.make(batch)?);
+        EpochBatches {
+            made: Prefetch::start(numbers, self.options.threads, make),
+        }
     }
 
     /// This rank's samples of a batch, as indices of the dataset.

@@ -1,6 +1,7 @@
 //! From HDF5 files to batches.
 
 mod asd_dataset;
+mod batch_way;
 mod decompression;
 mod draws;
 mod embedding_svd;

@@ -1,6 +1,7 @@
 //! `torch.nn.Dropout` (Srivastava et al. 2014, JMLR 15:1929).
 
 use super::{Mode, Scope};
+use crate::torch_ext::cuda::put;
 use crate::torch_ext::random::RandomStream;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -75,10 +76,8 @@ impl Dropout {
         for sample in blocks.chunks(blocks_per_sample.max(1)) {
             mask.extend(sample.as_flattened().iter().take(features).map(value));
         }
-        Tensor::f_from_slice(&mask)?
-            .f_reshape(shape)?
-            .f_to_kind(x.kind())?
-            .f_to_device(x.device())
+        let mask = Tensor::f_from_slice(&mask)?.f_reshape(shape)?.f_to_kind(x.kind())?;
+        put(&mask, x.device()).map_err(|error| TchError::Torch(error.0))
     }
 }
 

@@ -212,7 +212,7 @@ impl LocalSettings {
 }
 
 fn read_device(local: &mut Section) -> Result<Device, SettingsError> {
-    local.choice("device", &[("cpu", Ok(Device::Cpu)), ("cuda", Err("training on GPUs"))])
+    local.choice("device", &[("cpu", Ok(Device::Cpu)), ("cuda", Ok(Device::Cuda))])
 }
 
 /// A time that no clock can count is as good as none.

@@ -19,11 +19,15 @@ struct State {
 }
 
 impl Arrivals {
-    pub fn begin(&self) {
+    /// Gives the collective's number, from 1.
+    pub fn begin(&self) -> u64 {
+        let mut number = 0;
         self.change(|state| {
             state.begun += 1;
+            number = state.begun;
             state.since.get_or_insert_with(Instant::now);
         });
+        number
     }
 
     pub fn complete(&self) {
@@ -31,6 +35,20 @@ impl Arrivals {
             state.completed += 1;
             state.since = (state.begun > state.completed).then(Instant::now);
         });
+    }
+
+    /// All up to this number are complete, where that is found out now and then rather than one by one.
+    pub fn complete_up_to(&self, number: u64) {
+        self.change(|state| {
+            if number > state.completed {
+                state.completed = number;
+                state.since = (state.begun > number).then(Instant::now);
+            }
+        });
+    }
+
+    pub fn completed(&self) -> u64 {
+        self.read().completed
     }
 
     /// Collectives that this rank has come to.
@@ -78,5 +96,16 @@ mod tests {
         assert_eq!(arrivals.overdue(Duration::ZERO), Some(2));
         arrivals.complete();
         assert_eq!((arrivals.overdue(Duration::ZERO), arrivals.begun()), (None, 2));
+    }
+
+    #[test]
+    fn many_can_be_complete_at_once() {
+        let arrivals = Arrivals::default();
+        assert_eq!([(); 4].map(|()| arrivals.begin()), [1, 2, 3, 4]);
+        arrivals.complete_up_to(3);
+        arrivals.complete_up_to(2);
+        assert_eq!((arrivals.completed(), arrivals.overdue(Duration::ZERO)), (3, Some(4)));
+        arrivals.complete_up_to(4);
+        assert_eq!(arrivals.overdue(Duration::ZERO), None);
     }
 }

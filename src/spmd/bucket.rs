@@ -2,6 +2,7 @@
 
 use super::error::{Result, SpmdError};
 use super::number::Element;
+use crate::torch_ext::cuda::put;
 use std::ops::Range;
 use tch::{no_grad, Device, Kind, Tensor};
 
@@ -52,9 +53,14 @@ pub(super) fn write_numbers(to: &mut Tensor, numbers: &[f64]) -> Result<()> {
         match (on_host, to.f_kind()?) {
             (true, Kind::Float) => (0..numbers.len()).for_each(|i| data.cast::<f32>().add(i).write(numbers[i] as f32)),
             (true, Kind::Double) => data.cast::<f64>().copy_from(numbers.as_ptr(), numbers.len()),
-            _ => {
+            (_, kind) => {
                 let mut places = to.f_narrow(0, 0, numbers.len() as i64)?;
-                no_grad(|| places.f_copy_(&Tensor::from_slice(numbers)))?;
+                let numbers = Tensor::from_slice(numbers).f_to_kind(kind)?;
+                no_grad(|| {
+                    places
+                        .f_copy_(&put(&numbers, places.device())?)
+                        .map_err(SpmdError::from)
+                })?;
             }
         }
     }

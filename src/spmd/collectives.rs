@@ -1,7 +1,8 @@
-//! Collectives on tensors: one face for host memory (MPI) and, later, device memory (NCCL).
+//! Collectives on tensors: one face for host memory (MPI) and GPUs (NCCL).
 
 use super::communicator::{Combine, Communicator};
 use super::error::{Result, SpmdError};
+use super::nccl::NcclCollectives;
 use super::number::Element;
 use crate::torch_ext::RankStatistics;
 use std::ffi::c_void;
@@ -28,6 +29,48 @@ pub trait Collectives: Send + Sync {
 
     /// Waits until all ranks have come here.
     fn barrier(&self) -> Result<()>;
+}
+
+/// Collectives where the tensors are, so that who uses them need not know.
+#[derive(Clone)]
+pub enum TensorCollectives {
+    Host(HostCollectives),
+    Device(NcclCollectives),
+}
+
+impl TensorCollectives {
+    fn inner(&self) -> &dyn Collectives {
+        match self {
+            TensorCollectives::Host(host) => host,
+            TensorCollectives::Device(device) => device,
+        }
+    }
+}
+
+impl Collectives for TensorCollectives {
+    fn rank(&self) -> usize {
+        self.inner().rank()
+    }
+
+    fn size(&self) -> usize {
+        self.inner().size()
+    }
+
+    fn all_reduce_sum(&self, tensor: &Tensor) -> Result<()> {
+        self.inner().all_reduce_sum(tensor)
+    }
+
+    fn all_gather(&self, local: &Tensor) -> Result<Tensor> {
+        self.inner().all_gather(local)
+    }
+
+    fn broadcast(&self, tensor: &Tensor, root: usize) -> Result<()> {
+        self.inner().broadcast(tensor, root)
+    }
+
+    fn barrier(&self) -> Result<()> {
+        self.inner().barrier()
+    }
 }
 
 /// Collectives in host memory through MPI; in a world of one they do nothing.

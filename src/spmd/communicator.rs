@@ -58,7 +58,7 @@ impl Traffic {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    fn add(&self, bytes: usize) {
+    pub(super) fn add(&self, bytes: usize) {
         self.collectives.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }

@@ -7,6 +7,13 @@ use crate::torch_ext::TorchExtError;
 pub enum SpmdError {
     #[error("{call} failed: {message}")]
     Mpi { call: &'static str, message: String },
+    /// A collective on GPUs, with what it is for and its number among those.
+    #[error("{purpose}, collective {number} on the GPU: {error}")]
+    Device {
+        purpose: &'static str,
+        number: u64,
+        error: TorchExtError,
+    },
     /// A tensor that the collectives or the reducer cannot handle, or a wrong order of calls.
     #[error("{0}")]
     Usage(String),

@@ -5,13 +5,15 @@ use super::transport::HandOver;
 use crate::torch_ext::square_norm;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::Mutex;
-use tch::Tensor;
+use tch::{no_grad, Tensor};
 
 /// Adds up the squared norm of a rank's own gradient, bucket by bucket, before the ranks' sum takes its place.
 pub(super) struct LocalNorm {
     /// The gradients of each bucket.
     gradients: Mutex<Vec<Tensor>>,
     square: Mutex<f64>,
+    /// Those of buckets on a GPU, read at the end: a hook must not wait.
+    unread: Mutex<Vec<Tensor>>,
 }
 
 impl LocalNorm {
@@ -20,21 +22,32 @@ impl LocalNorm {
         LocalNorm {
             gradients: Mutex::new(gradients.iter().map(Tensor::shallow_clone).collect()),
             square: Mutex::new(0.0),
+            unread: Mutex::default(),
         }
     }
 
     /// Takes in a bucket whose gradients are complete. A poisoned lock belongs to a rank whose job is ending.
     pub fn add(&self, bucket: usize) {
-        if let (Ok(gradients), Ok(mut square)) = (self.gradients.lock(), self.square.lock()) {
+        let (Ok(gradients), Ok(mut square), Ok(mut unread)) =
+            (self.gradients.lock(), self.square.lock(), self.unread.lock())
+        else {
+            return;
+        };
+        let flat = &gradients[bucket];
+        if flat.device().is_cuda() {
+            unread.push(no_grad(|| flat.dot(flat)));
+        } else {
             // What is not floating-point would have been refused before.
-            *square += square_norm(&gradients[bucket..=bucket], 1.0).map_or(f64::NAN, |norm| norm.square);
+            *square += square_norm(std::slice::from_ref(flat), 1.0).map_or(f64::NAN, |norm| norm.square);
         }
     }
 
     pub fn take(&self) -> f64 {
-        self.square
-            .lock()
-            .map_or(f64::NAN, |mut square| std::mem::take(&mut *square))
+        let (Ok(mut square), Ok(mut unread)) = (self.square.lock(), self.unread.lock()) else {
+            return f64::NAN;
+        };
+        let on_gpu: f64 = unread.drain(..).map(|square| square.double_value(&[])).sum();
+        std::mem::take(&mut *square) + on_gpu
     }
 }
 

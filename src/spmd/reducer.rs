@@ -2,14 +2,17 @@
 
 use super::bucket::{common_options, lay_out, write_numbers, Head};
 use super::collectives::host_memory;
+use super::communicator::Communicator;
+use super::cuda_streams::CudaStreams;
 use super::error::{Result, SpmdError};
 use super::progress::{LocalNorm, Progress};
+use super::stream_transport::StreamTransport;
 use super::transport::{HandOver, Memory, SerialTransport, ThreadTransport, Transport};
 use super::world::World;
 use crate::torch_ext::{clear, clear_grad, set_grad, set_post_accumulate_grad_hook, HookHandle};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tch::Tensor;
 
 pub use super::bucket::{RANK_SLOTS, SCALAR_SLOTS};
@@ -54,9 +57,9 @@ pub struct Reduced {
     pub collectives: usize,
     /// Bytes that this rank handed to them.
     pub bytes: usize,
-    /// Time in which any reduction was under way.
+    /// Time in which any reduction was under way. On GPUs that of the step before, where it is known already, else zero.
     pub communicating: Duration,
-    /// Time that `finish` waited, which is what the step did not hide behind the backward pass.
+    /// Time that the computation waited, which is what the step did not hide behind the backward pass; as `communicating`.
     pub waited: Duration,
 }
 
@@ -176,24 +179,20 @@ impl GradientReducer {
 
     /// Sets up the way to the other ranks, if there are any.
     fn connect(&mut self, world: &World, options: &ReducerOptions) -> Result<()> {
-        let Some(communicator) = world.gradients() else {
-            return Ok(());
+        let bytes = |bucket: &Tensor| bucket.numel() * bucket.kind().elt_size_in_bytes();
+        let transport: Box<dyn Transport> = match (world.gradients(), world.device_gradients()) {
+            (None, _) => return Ok(()),
+            (Some(communicator), None) => self.host_transport(world, communicator, options)?,
+            (Some(_), Some(link)) => {
+                let streams = CudaStreams::new(link, &self.buckets)?;
+                Box::new(StreamTransport::new(
+                    Box::new(streams),
+                    self.buckets.len(),
+                    options.overlap,
+                ))
+            }
         };
-        let mut memories = Vec::with_capacity(self.buckets.len());
-        for bucket in &self.buckets {
-            let (data, count, element) = host_memory(bucket)?;
-            memories.push(Memory { data, count, element });
-            self.bytes += count * element.bytes();
-        }
-        let delay = options.artificial_delay;
-        let transport: Box<dyn Transport> = match options.overlap && world.threads_may_communicate {
-            true => Box::new(ThreadTransport::start(communicator, memories, delay)?),
-            false => Box::new(SerialTransport {
-                communicator,
-                buckets: memories,
-                delay,
-            }),
-        };
+        self.bytes = self.buckets.iter().map(bytes).sum();
         self.hand_over = transport.hand_over();
         if options.local_norm {
             let norm = Arc::new(LocalNorm::new(&self.flat_gradients));
@@ -206,6 +205,25 @@ impl GradientReducer {
         }
         self.transport = Some(transport);
         Ok(())
+    }
+
+    fn host_transport(
+        &self,
+        world: &World,
+        communicator: Arc<Communicator>,
+        options: &ReducerOptions,
+    ) -> Result<Box<dyn Transport>> {
+        let memory = |bucket| host_memory(bucket).map(|(data, count, element)| Memory { data, count, element });
+        let buckets = self.buckets.iter().map(memory).collect::<Result<Vec<_>>>()?;
+        let delay = options.artificial_delay;
+        Ok(match options.overlap && world.threads_may_communicate {
+            true => Box::new(ThreadTransport::start(communicator, buckets, delay)?),
+            false => Box::new(SerialTransport {
+                communicator,
+                buckets,
+                delay,
+            }),
+        })
     }
 
     fn hook(&mut self, parameter: usize, bucket: usize) -> Result<()> {
@@ -284,7 +302,8 @@ impl GradientReducer {
         self.buckets.len()
     }
 
-    /// After the backward pass of `prepare(true)`: waits until every `.grad` is the sum over ranks.
+    /// After the backward pass of `prepare(true)`: whatever uses a `.grad` from here on finds the sum over ranks. On a GPU
+    /// only the computation waits for that, not the host.
     ///
     /// # Errors
     /// Without such a `prepare`, if there was more than one backward pass since, or what MPI says.
@@ -304,14 +323,13 @@ impl GradientReducer {
             waited: Duration::ZERO,
         };
         if let Some(transport) = &mut self.transport {
-            let begin = Instant::now();
             for (bucket, missing) in self.progress.missing.iter().enumerate() {
                 if missing.load(Ordering::Acquire) > 0 {
                     (self.hand_over)(bucket);
                 }
             }
-            reduced.communicating = transport.finish()?;
-            reduced.waited = begin.elapsed();
+            let times = transport.finish()?;
+            (reduced.communicating, reduced.waited) = (times.communicating, times.waited);
             reduced.collectives = self.buckets.len();
             reduced.local_square_norm = self.local_norm.as_ref().map(|norm| norm.take());
         }

@@ -38,8 +38,15 @@ pub(super) trait Transport {
     /// What to call when a bucket is full: once for each bucket in each step, in any order, on any thread.
     fn hand_over(&self) -> HandOver;
 
-    /// Waits until the last bucket is reduced; returns for how long any reduction was under way.
-    fn finish(&mut self) -> Result<Duration>;
+    /// After this, whatever is computed sees the buckets reduced. On the host that means to wait for the last of them.
+    fn finish(&mut self) -> Result<Times>;
+}
+
+/// For how long any reduction was under way, and the computation waited.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Times {
+    pub communicating: Duration,
+    pub waited: Duration,
 }
 
 /// Reduces in `finish`, on the calling thread: for an MPI that allows no other, and to measure what overlap gains.
@@ -54,7 +61,7 @@ impl Transport for SerialTransport {
         Arc::new(|_| {})
     }
 
-    fn finish(&mut self) -> Result<Duration> {
+    fn finish(&mut self) -> Result<Times> {
         let begin = Instant::now();
         for bucket in &self.buckets {
             // SAFETY: the memory of a live bucket, which nobody touches before `finish` returns.
@@ -64,7 +71,11 @@ impl Transport for SerialTransport {
             };
             std::thread::sleep(self.delay);
         }
-        Ok(begin.elapsed())
+        let communicating = begin.elapsed();
+        Ok(Times {
+            communicating,
+            waited: communicating,
+        })
     }
 }
 
@@ -113,10 +124,14 @@ impl Transport for ThreadTransport {
         })
     }
 
-    fn finish(&mut self) -> Result<Duration> {
-        self.finished
-            .recv()
-            .unwrap_or_else(|_| Err(SpmdError::Usage("the communication thread has ended".into())))
+    fn finish(&mut self) -> Result<Times> {
+        let begin = Instant::now();
+        let ended = || SpmdError::Usage("the communication thread has ended".into());
+        let communicating = self.finished.recv().unwrap_or_else(|_| Err(ended()))?;
+        Ok(Times {
+            communicating,
+            waited: begin.elapsed(),
+        })
     }
 }
 

@@ -22,16 +22,15 @@ const ANSWERS: Duration = Duration::from_secs(3);
 /// All ranks that wait find out at about the same time. The first of them speaks; the others would after this long each.
 const TURN: Duration = Duration::from_millis(500);
 
-/// What collectives are for, by the communicator they use.
-pub(super) const PURPOSES: [&str; 3] = [
-    "an exchange of numbers",
-    "batch normalization",
-    "the sum of the gradients",
-];
+/// The collectives of one communicator: what they are for, and how far they are.
+#[derive(Clone)]
+pub(super) struct Watched {
+    pub purpose: &'static str,
+    pub arrivals: Arc<Arrivals>,
+}
 
-/// A message between watchdogs: question or answer, the sender, and its arrivals for each purpose.
-const LENGTH: usize = 2 + PURPOSES.len();
-type Message = [u64; LENGTH];
+/// A message between watchdogs: question or answer, the sender, and then its arrivals at what is watched, in order.
+const HEAD: usize = 2;
 const QUESTION: u64 = 0;
 const ANSWER: u64 = 1;
 
@@ -44,26 +43,26 @@ pub(super) struct Watchdog {
 /// What its thread works with.
 struct Watch {
     communicator: Arc<Communicator>,
-    /// In the order of `PURPOSES`.
-    arrivals: [Arc<Arrivals>; PURPOSES.len()],
+    /// The same in the same order on all ranks.
+    watched: Vec<Watched>,
     hosts: Vec<String>,
     limit: Duration,
     stop: Arc<AtomicBool>,
     /// What each rank has answered.
-    answers: Vec<Option<[u64; PURPOSES.len()]>>,
+    answers: Vec<Option<Vec<u64>>>,
 }
 
 impl Watchdog {
     pub fn start(
         communicator: Arc<Communicator>,
-        arrivals: [Arc<Arrivals>; PURPOSES.len()],
+        watched: Vec<Watched>,
         hosts: Vec<String>,
         limit: Duration,
     ) -> Result<Watchdog> {
         let stop = Arc::new(AtomicBool::new(false));
         let mut watch = Watch {
             communicator,
-            arrivals,
+            watched,
             answers: vec![None; hosts.len()],
             hosts,
             limit,
@@ -101,42 +100,40 @@ impl Watch {
         while !self.stop.load(Ordering::Acquire) {
             std::thread::park_timeout(PERIOD.min(self.limit));
             self.talk()?;
-            if let Some((purpose, number)) = self.overdue() {
-                self.end_job(purpose, number)?;
+            if let Some((place, number)) = self.overdue() {
+                self.end_job(place, number)?;
             }
         }
         Ok(())
     }
 
-    /// A collective that has been under way for too long: its purpose and its number among those.
+    /// A collective that has been under way for too long: its place in what is watched, and its number there.
     fn overdue(&self) -> Option<(usize, u64)> {
-        let overdue = |(purpose, arrivals): (usize, &Arc<Arrivals>)| Some((purpose, arrivals.overdue(self.limit)?));
-        self.arrivals.iter().enumerate().find_map(overdue)
+        let overdue = |(place, watched): (usize, &Watched)| Some((place, watched.arrivals.overdue(self.limit)?));
+        self.watched.iter().enumerate().find_map(overdue)
     }
 
     /// Answers the others' questions and takes note of their answers.
     fn talk(&mut self) -> Result<()> {
-        let mut message: Message = [0; LENGTH];
+        let mut message = vec![0; HEAD + self.watched.len()];
         while self.communicator.receive_if_there(&mut message)? {
-            let [kind, sender, arrivals @ ..] = message;
+            let (kind, sender) = (message[0], message[1] as usize);
             match kind {
-                QUESTION => self.send(ANSWER, sender as usize)?,
-                _ => self.answers[sender as usize] = Some(arrivals),
+                QUESTION => self.send(ANSWER, sender)?,
+                _ => self.answers[sender] = Some(message[HEAD..].to_vec()),
             }
         }
         Ok(())
     }
 
     fn send(&self, kind: u64, to: usize) -> Result<()> {
-        let own = self.arrivals.each_ref().map(|arrivals| arrivals.begun());
-        let mut message: Message = [0; LENGTH];
-        (message[0], message[1]) = (kind, self.communicator.rank as u64);
-        message[2..].copy_from_slice(&own);
+        let mut message = vec![kind, self.communicator.rank as u64];
+        message.extend(self.watched.iter().map(|watched| watched.arrivals.begun()));
         self.communicator.send(&message, to)
     }
 
     /// Finds out who is missing and ends the job, unless the collective completes meanwhile.
-    fn end_job(&mut self, purpose: usize, number: u64) -> Result<()> {
+    fn end_job(&mut self, place: usize, number: u64) -> Result<()> {
         let rank = self.communicator.rank;
         self.answers.fill(None);
         for other in (0..self.hosts.len()).filter(|&other| other != rank) {
@@ -148,10 +145,10 @@ impl Watch {
             std::thread::sleep(PERIOD / 10);
             self.talk()?;
         }
-        let arrived = |other: usize| self.answers[other].map(|arrivals| arrivals[purpose] >= number);
+        let arrived = |other: usize| self.answers[other].as_ref().map(|arrivals| arrivals[place] >= number);
         let before_us = (0..rank).filter(|&other| arrived(other) == Some(true)).count();
         std::thread::sleep(TURN * before_us as u32);
-        if self.overdue() != Some((purpose, number)) {
+        if self.overdue() != Some((place, number)) {
             return Ok(());
         }
         let others = || (0..self.hosts.len()).filter(|&other| other != rank);
@@ -170,7 +167,7 @@ impl Watch {
         eprintln!(
             "Error: {}: {} has not completed within {} s (local.collective_timeout); {}",
             self.named(&[rank]),
-            PURPOSES[purpose],
+            self.watched[place].purpose,
             self.limit.as_secs_f64(),
             reasons.join("; ")
         );

@@ -1,16 +1,22 @@
 //! The world of ranks: who I am, who else is there, and the small talk between us.
 
-use super::collectives::HostCollectives;
+use super::collectives::{HostCollectives, TensorCollectives};
 use super::communicator::{Combine, Communicator, Traffic};
+use super::device_side::DeviceSide;
 use super::error::{Result, SpmdError};
 use super::failure;
+use super::nccl::NcclCollectives;
 use super::number::{Element, Number};
-use super::watchdog::Watchdog;
+use super::watchdog::{Watchdog, Watched};
 use mpi::environment::{Threading, Universe};
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+
+/// What collectives are for, as messages name it.
+pub(super) const NORMALIZATION: &str = "batch normalization";
+pub(super) const GRADIENTS: &str = "the sum of the gradients";
 
 /// Everything about the ranks, as one value that `main` makes and passes down.
 ///
@@ -24,6 +30,8 @@ pub struct World {
     pub local_rank: usize,
     /// The number of ranks on this node.
     pub local_size: usize,
+    /// The lowest rank on this node, which tells nodes apart.
+    pub node: usize,
     /// The number of nodes (groups of ranks that share memory).
     pub nodes: usize,
     /// The host name of each rank.
@@ -34,6 +42,7 @@ pub struct World {
     links: Option<Links>,
     traffic: Arc<Traffic>,
     watchdog: OnceLock<Watchdog>,
+    pub(super) device_side: OnceLock<DeviceSide>,
     /// Ends MPI when dropped, which waits for the other ranks; so only `end` does it. A process that exits without is
     /// one that failed, and mpirun ends the job.
     universe: Option<ManuallyDrop<Universe>>,
@@ -59,11 +68,15 @@ impl World {
         let traffic = Arc::new(Traffic::default());
         let talk = Communicator::duplicate_world(&traffic)?;
         let node = Communicator::node(&traffic)?;
+        let mut lowest = talk.rank as u64;
+        // SAFETY: one number.
+        unsafe { node.broadcast((&mut lowest as *mut u64).cast(), 1, Element::U64, 0)? };
         let mut world = World {
             rank: talk.rank,
             size: talk.size,
             local_rank: node.rank,
             local_size: node.size,
+            node: lowest as usize,
             threads_may_communicate: threading == Threading::Multiple,
             exit_status,
             universe: Some(ManuallyDrop::new(universe)),
@@ -91,6 +104,7 @@ impl World {
             size: 1,
             local_rank: 0,
             local_size: 1,
+            node: 0,
             nodes: 1,
             hosts: vec![host_name()],
             threads_may_communicate: true,
@@ -98,6 +112,7 @@ impl World {
             links: None,
             traffic: Arc::new(Traffic::default()),
             watchdog: OnceLock::new(),
+            device_side: OnceLock::new(),
             universe: None,
         }
     }
@@ -112,9 +127,19 @@ impl World {
         &self.traffic
     }
 
-    /// Collectives on tensors in host memory, for the main thread; batch normalization uses them.
+    /// Collectives on tensors in host memory, for the main thread.
     pub fn collectives(&self) -> HostCollectives {
         HostCollectives::new(self.links.as_ref().map(|links| links.tensors.clone()))
+    }
+
+    /// Collectives on tensors where the network is (see [`World::use_device`]), for the thread that computes; batch
+    /// normalization uses them.
+    pub fn network_collectives(&self) -> TensorCollectives {
+        let of_device = self.device_side.get().and_then(DeviceSide::collectives);
+        match of_device {
+            Some(link) => TensorCollectives::Device(NcclCollectives::new(link, self.collectives())),
+            None => TensorCollectives::Host(self.collectives()),
+        }
     }
 
     /// The communicator of the gradient reducer's own thread.
@@ -214,6 +239,10 @@ impl World {
     pub fn gather_slices<T: Number>(&self, values: &[T]) -> Result<Vec<Vec<T>>> {
         let lengths = self.gather(values.len() as u64)?;
         let longest = lengths.iter().copied().max().unwrap_or(0) as usize;
+        if longest == 0 {
+            // Of nothing there is no address, and some MPI libraries mind.
+            return Ok(vec![Vec::new(); self.size]);
+        }
         let mut padded = values.to_vec();
         padded.resize(longest, T::default());
         let gathered = self.gather_equal(&padded)?;
@@ -254,9 +283,19 @@ impl World {
             );
             return Ok(());
         }
-        // In the order of `watchdog::PURPOSES`.
-        let arrivals = [&links.talk, &links.tensors, &links.gradients].map(|link| link.arrivals.clone());
-        let watchdog = Watchdog::start(links.watchdogs.clone(), arrivals, self.hosts.clone(), limit)?;
+        let mut watched = Vec::new();
+        for (purpose, link) in [
+            ("an exchange of numbers", &links.talk),
+            (NORMALIZATION, &links.tensors),
+            (GRADIENTS, &links.gradients),
+        ] {
+            let arrivals = link.arrivals.clone();
+            watched.push(Watched { purpose, arrivals });
+        }
+        if let Some(device_side) = self.device_side.get() {
+            watched.extend(device_side.watched());
+        }
+        let watchdog = Watchdog::start(links.watchdogs.clone(), watched, self.hosts.clone(), limit)?;
         self.watchdog
             .set(watchdog)
             .map_err(|_| SpmdError::Usage("the collectives are watched already".into()))
@@ -281,6 +320,9 @@ impl World {
         self.barrier()?;
         // It uses MPI until it has stopped.
         drop(self.watchdog.take());
+        if let Some(device_side) = self.device_side.take() {
+            device_side.disconnect()?;
+        }
         if let Some(universe) = self.universe.take() {
             drop(ManuallyDrop::into_inner(universe));
         }

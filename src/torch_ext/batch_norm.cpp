@@ -5,6 +5,7 @@
 // and combines them in the order of ranks, so that all find the same bits; backward sums two numbers per feature.
 
 #include "batch_norm.h"
+#include "device_batch_norm.h"
 
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -319,23 +320,32 @@ struct DingoBatchNorm {
   dingo::RankCallbacks ranks;
 };
 
+static BatchNormLayer layer_of(const DingoBatchNorm* given) {
+  return {
+      dingo::optional_tensor(given->weight),
+      dingo::optional_tensor(given->bias),
+      dingo::optional_tensor(given->running_mean).value_or(Tensor()),
+      dingo::optional_tensor(given->running_var).value_or(Tensor()),
+      dingo::optional_tensor(given->num_batches_tracked).value_or(Tensor()),
+      given->momentum,
+      given->eps,
+      static_cast<Activation>(given->activation),
+      given->training != 0,
+      given->has_ranks ? c10::make_intrusive<RankStatistics>(given->ranks) : nullptr,
+      given->level,
+  };
+}
+
+// What GPUs do over ranks, wherever the input is: for tests.
+char* dingo_batch_norm_as_on_device(const Tensor* input, const DingoBatchNorm* given, Tensor** output) {
+  return dingo::guard([&] { *output = new Tensor(dingo::device_sync_batch_norm(*input, layer_of(given))); });
+}
+
 // Takes `ranks.context` over in every case where it is there. `skip` may be null; else it is given the input once more,
 // for a connection past the layer.
 char* dingo_batch_norm(const Tensor* input, const DingoBatchNorm* given, Tensor** output, Tensor** skip) {
   return dingo::guard([&] {
-    const BatchNormLayer layer{
-        dingo::optional_tensor(given->weight),
-        dingo::optional_tensor(given->bias),
-        dingo::optional_tensor(given->running_mean).value_or(Tensor()),
-        dingo::optional_tensor(given->running_var).value_or(Tensor()),
-        dingo::optional_tensor(given->num_batches_tracked).value_or(Tensor()),
-        given->momentum,
-        given->eps,
-        static_cast<Activation>(given->activation),
-        given->training != 0,
-        given->has_ranks ? c10::make_intrusive<RankStatistics>(given->ranks) : nullptr,
-        given->level,
-    };
+    const BatchNormLayer layer = layer_of(given);
     check_shapes(*input, layer);
     const variable_list outputs = run(*input, layer, skip != nullptr);
     *output = new Tensor(outputs[0]);

@@ -233,3 +233,7 @@ fn raw_batch_norm(tensors: BatchNormTensors, options: BatchNormOptions, level: L
 #[cfg(test)]
 #[path = "batch_norm_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "device_batch_norm_tests.rs"]
+mod device_tests;

@@ -3,6 +3,8 @@
 mod activation;
 mod autocast;
 mod batch_norm;
+pub mod cuda;
+mod device_decisions;
 mod error;
 mod features;
 mod float_precision;
@@ -28,6 +30,7 @@ pub use batch_norm::{
     batch_norm, batch_norm_with_skip, sync_batch_norm, BatchNormOptions, BatchNormTensors, BatchStatistics,
     RankStatistics,
 };
+pub use device_decisions::{fused_adam, unscale_and_check, update_scale, FusedAdamOptions, FusedAdamTensors};
 pub use error::TorchExtError;
 pub use features::{select_and_pass_on, select_features};
 pub use float_precision::{float32_matmul_precision, set_float32_matmul_precision};

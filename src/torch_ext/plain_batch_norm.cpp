@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "batch_norm.h"
+#include "device_batch_norm.h"
 
 namespace {
 
@@ -156,7 +157,11 @@ Tensor activated(const Tensor& x, dingo::Activation activation) {
 
 at::Tensor dingo::plain_batch_norm(const Tensor& input, const BatchNormLayer& layer) {
   const bool over_ranks = layer.training && layer.ranks;
-  const Tensor y = over_ranks ? SyncBatchNorm::apply(input, layer.weight, layer.bias, layer)
+  const auto over_all = [&] {
+    return input.is_cuda() ? dingo::device_sync_batch_norm(input, layer)
+                           : SyncBatchNorm::apply(input, layer.weight, layer.bias, layer);
+  };
+  const Tensor y = over_ranks ? over_all()
                               : at::batch_norm(input, layer.weight, layer.bias, layer.running_mean, layer.running_var,
                                                layer.training, layer.momentum, layer.eps, true);
   if (layer.training && layer.num_batches_tracked.defined()) {

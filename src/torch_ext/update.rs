@@ -4,7 +4,7 @@ use super::error::{check, TorchExtError};
 use super::simd::Level;
 use std::ffi::c_char;
 use std::ptr::null;
-use tch::Tensor;
+use tch::{Device, Tensor};
 use torch_sys::C_tensor;
 
 /// Slots that a rule has at most.
@@ -76,7 +76,19 @@ pub struct AdagradOptions {
     pub l2: f64,
 }
 
-/// One parameter, its gradient and its slots, all alike in shape and kind (Float or Double), contiguous in host memory.
+impl ElementUpdate {
+    fn slots(&self) -> usize {
+        match self {
+            ElementUpdate::Adam(options) => 2 + usize::from(options.amsgrad),
+            ElementUpdate::Sgd(options) => usize::from(options.has_buffer),
+            ElementUpdate::RmsProp(options) => 1 + usize::from(options.has_buffer) + usize::from(options.centered),
+            ElementUpdate::Adagrad(_) => 1,
+        }
+    }
+}
+
+/// One parameter, its gradient and its slots, all alike in shape and kind (Float or Double) and contiguous; all in host
+/// memory, or all on a GPU.
 #[derive(Debug)]
 pub struct Update<'a> {
     pub parameter: &'a Tensor,
@@ -96,16 +108,58 @@ struct RawUpdate {
 }
 
 extern "C" {
+    fn dingo_update_lists(
+        element: *const ElementUpdate,
+        count: usize,
+        parameters: *const *const C_tensor,
+        gradients: *const *const C_tensor,
+        slots: *const *const C_tensor,
+        inverse_scale: f64,
+    ) -> *mut c_char;
     fn dingo_update(level: i32, count: usize, updates: *const RawUpdate, inverse_scale: f64) -> *mut c_char;
 }
 
-/// Changes parameters and slots in place, from gradients times `inverse_scale` (which stay as they are). The same bits
-/// whatever the number of threads and the processor.
+/// Changes parameters and slots in place, from gradients times `inverse_scale` (which stay as they are). In host memory the
+/// same bits whatever the number of threads and the processor.
 ///
 /// # Errors
 /// Tensors that are not as [`Update`] says, or fewer slots than the rule has. Nothing is changed then.
 pub fn update_in_place(updates: &[Update], inverse_scale: f64) -> Result<(), TorchExtError> {
-    update_at_level(Level::detected(), updates, inverse_scale)
+    match updates.first().map(|update| update.parameter.device()) {
+        None | Some(Device::Cpu) => update_at_level(Level::detected(), updates, inverse_scale),
+        Some(_) => update_lists(updates, inverse_scale),
+    }
+}
+
+/// By libtorch's operations on lists, for any device: parameters whose elements are updated alike together.
+fn update_lists(updates: &[Update], inverse_scale: f64) -> Result<(), TorchExtError> {
+    let mut left: Vec<&Update> = updates.iter().collect();
+    while let Some(element) = left.first().map(|update| update.element) {
+        let (alike, others): (Vec<&Update>, Vec<&Update>) =
+            left.into_iter().partition(|update| update.element == element);
+        let slots = element.slots();
+        if let Some(update) = alike.iter().find(|update| update.slots.len() < slots) {
+            let message = format!("an update of {slots} slots for a parameter with {}", update.slots.len());
+            return Err(TorchExtError(message));
+        }
+        let parameters: Vec<_> = alike.iter().map(|update| update.parameter.as_ptr()).collect();
+        let gradients: Vec<_> = alike.iter().map(|update| update.gradient.as_ptr()).collect();
+        let of_slot = |slot: usize| alike.iter().map(move |update| update.slots[slot].as_ptr());
+        let slots: Vec<_> = (0..slots).flat_map(of_slot).collect();
+        // SAFETY: `count` live tensors in each list, and in that of the slots as many times `count` as the rule has slots.
+        unsafe {
+            check(dingo_update_lists(
+                &element,
+                alike.len(),
+                parameters.as_ptr(),
+                gradients.as_ptr(),
+                slots.as_ptr(),
+                inverse_scale,
+            ))?
+        };
+        left = others;
+    }
+    Ok(())
 }
 
 fn update_at_level(level: Level, updates: &[Update], inverse_scale: f64) -> Result<(), TorchExtError> {

@@ -169,3 +169,27 @@ fn what_does_not_fit_is_refused_and_left_alone() {
         assert_eq!(parameter, good);
     }
 }
+
+/// What GPUs use is made of libtorch's operations; here they run on the host.
+#[test]
+fn lists_of_tensors_are_updated_alike() {
+    for (element, slots) in elements() {
+        let (one_by_one, lists) = (Tensors::new(Kind::Double, slots), Tensors::new(Kind::Double, slots));
+        for inverse_scale in [0.5, 1.0] {
+            let expected = one_by_one.update(Level::detected(), element, inverse_scale);
+            let gradients: Vec<Tensor> = lists.gradients.iter().map(Tensor::copy).collect();
+            let updates = (0..lists.parameters.len()).map(|i| Update {
+                parameter: &lists.parameters[i],
+                gradient: &lists.gradients[i],
+                slots: &lists.slots[i],
+                element,
+            });
+            update_lists(&updates.collect::<Vec<_>>(), inverse_scale).unwrap();
+            let found = lists.parameters.iter().chain(lists.slots.iter().flatten());
+            for (found, expected) in found.zip(&expected) {
+                assert!(found.allclose(expected, 1e-12, 1e-12, false), "{element:?}");
+            }
+            assert_eq!(lists.gradients, gradients, "{element:?}");
+        }
+    }
+}

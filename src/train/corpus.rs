@@ -184,7 +184,7 @@ impl Corpus {
                 seed,
                 threads,
             };
-            Loader::new(pipeline.clone(), indices.into(), options)
+            Loader::new(pipeline.clone(), indices.into(), options).on(world.device())
         };
         Ok(StageLoaders {
             train: loader(&self.split.train, true),

@@ -1,7 +1,7 @@
 //! One epoch: all steps, then all tests.
 
 use super::interrupts::{Interrupt, Interrupts};
-use super::step::train_step;
+use super::step::{begin_step, BegunStep};
 use super::stepper::Stepper;
 use super::{LossInfo, Phase, Precision, PHASES};
 use crate::data::{Batch, Loader};
@@ -31,7 +31,7 @@ pub struct Training<'a> {
 }
 
 /// Trains the network on the batches of the epoch from number `first_batch` on, each once. `stepper.passes` batches make a
-/// step (see [`train_step`]); those at the end that are too few for one are left out.
+/// step (see [`begin_step`]); those at the end that are too few for one are left out.
 ///
 /// What a step does is a function of the network, the optimizer, the epoch and the batches' numbers alone, so an epoch that
 /// was interrupted goes on as if it had not been.
@@ -50,21 +50,51 @@ pub fn train_epoch(training: &mut Training, epoch: u64, first_batch: usize, info
     let last_batch = loader.num_batches() / passes * passes;
     let mut batches = loader.batches(epoch, first_batch..last_batch);
     interrupts.begin_steps();
+    // A step that the device decides on, with the number of its last batch: looked at when the next one is begun, so that the
+    // device always has work.
+    let mut begun_before: Option<(usize, BegunStep)> = None;
     for step_start in (first_batch..last_batch).step_by(passes) {
-        let step = train_step(*model, stepper, interrupts, (epoch, step_start), &mut batches, info)?;
-        info.end_step(step.slowest);
-        if step.loss_is_finite {
-            info.update(&Tensor::from(step.mean_loss * step.samples as f64), step.samples)?;
-            report(info, step_start + passes - 1)?;
-        }
-        if let Some(why) = Interrupts::agreed(step.wishes) {
-            return Ok(EpochEnd::Interrupted {
-                batches: step_start + passes,
-                why,
-            });
+        let begun = begin_step(*model, stepper, interrupts, (epoch, step_start), &mut batches, info)?;
+        let last = step_start + passes - 1;
+        let wish = match (begun_before.take(), begun) {
+            (None, begun @ BegunStep::Unread(_)) => {
+                begun_before = Some((last, begun));
+                continue;
+            }
+            (None, begun) => end_step(begun, last, stepper, info)?,
+            (Some((before, step)), begun) => {
+                let wish = end_step(step, before, stepper, info)?;
+                begun_before = Some((last, begun));
+                wish
+            }
+        };
+        if let Some(why) = wish {
+            if let Some((last, step)) = begun_before {
+                end_step(step, last, stepper, info)?;
+            }
+            return Ok(EpochEnd::Interrupted { batches: last + 1, why });
         }
     }
+    if let Some((last, step)) = begun_before {
+        end_step(step, last, stepper, info)?;
+    }
     Ok(EpochEnd::Complete)
+}
+
+/// Takes note of what came of a step; what the ranks wish.
+fn end_step(
+    step: BegunStep,
+    last_batch: usize,
+    stepper: &mut Stepper,
+    info: &mut LossInfo,
+) -> Result<Option<Interrupt>> {
+    let step = step.end(stepper)?;
+    info.end_step(step.slowest);
+    if step.loss_is_finite {
+        info.update(&Tensor::from(step.mean_loss * step.samples as f64), step.samples)?;
+        report(info, last_batch)?;
+    }
+    Ok(Interrupts::agreed(step.wishes))
 }
 
 /// Goes through the test set once, each sample counted once; the mean loss is then that of `info`, if no rank wished to stop

@@ -48,7 +48,8 @@ impl<'w> Session<'w> {
         warnings.iter().for_each(|warning| log::warn!("{warning}"));
         world.agree(in_file(&settings_file, settings.check_batch_sizes(world.size)))?;
         world.agree(on_root(world, || Ok(check_train_dir(train_dir)?)))?;
-        report_ranks(world, &local);
+        world.agree(in_file(&settings_file, world.use_device(local.device)))?;
+        report_ranks(world, &local)?;
         if let Some(precision) = local.float32_matmul_precision {
             set_float32_matmul_precision(precision.name())?;
         }
@@ -61,6 +62,7 @@ impl<'w> Session<'w> {
         let corpus = Corpus::open(world, &mut settings, &settings_file, &local, progress)?;
         // Not before: one rank of a node may have copied the waveforms for the others, however long that takes.
         world.watch_collectives(local.collective_timeout)?;
+        world.connect_devices(local.collective_timeout)?;
 
         let epoch = checkpoint.map_or(0, |checkpoint| checkpoint.epoch);
         let iteration = checkpoint.map_or(0, |checkpoint| checkpoint.iteration);
@@ -92,7 +94,7 @@ impl<'w> Session<'w> {
         let resumed = resume_stage(&settings, progress, resume.as_ref(), &corpus, model.as_ref());
         let resumed = world.agree(resumed)?;
         let recorder = on_root(world, || {
-            open_train_dir(train_dir, &local, resume.as_ref(), progress, &bases)
+            open_train_dir(train_dir, &local, resume.as_ref(), progress, &bases, world.gpu_report())
         });
         let recorder = world.agree(recorder)?;
         let mut identity = Identity::new(corpus.dataset.settings().clone(), settings, seed, checkpoint);
@@ -126,13 +128,14 @@ fn on_root<T>(world: &World, work: impl FnOnce() -> Result<T>) -> Result<Option<
 }
 
 /// What the user should know of how ranks and settings fit together.
-fn report_ranks(world: &World, local: &LocalSettings) {
+fn report_ranks(world: &World, local: &LocalSettings) -> Result<()> {
     let plural = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     log::info!(
         "Training on {} ({}).",
         plural(world.size, "rank"),
         plural(world.nodes, "node")
     );
+    world.topology()?.iter().for_each(|line| log::info!("{line}"));
     if local.num_gpus_is_given() && local.ranks() != world.size {
         let nodes = match local.num_nodes {
             1 => String::new(),
@@ -147,6 +150,7 @@ fn report_ranks(world: &World, local: &LocalSettings) {
             local.ranks()
         );
     }
+    Ok(())
 }
 
 /// The checkpoint's, else the settings', else a new one; the same on all ranks.
@@ -163,8 +167,9 @@ fn agree_on_seed(world: &World, checkpoint: Option<&Checkpoint>, local: &LocalSe
 /// BatchNorm takes the statistics of the whole batch, over all ranks, unless the settings say otherwise.
 pub fn build_context(world: &World, local: &LocalSettings, seed: u64) -> BuildContext {
     let synchronized = world.size > 1 && local.sync_batch_norm;
-    let ranks: Option<Arc<dyn RankStatistics>> = synchronized.then(|| Arc::new(world.collectives()) as _);
+    let ranks: Option<Arc<dyn RankStatistics>> = synchronized.then(|| Arc::new(world.network_collectives()) as _);
     BuildContext {
+        device: world.device(),
         seed,
         batch_norm_ranks: ranks,
         ..BuildContext::default()
@@ -244,11 +249,17 @@ fn open_train_dir(
     resume: Option<&(Checkpoint, PathBuf)>,
     progress: Progress,
     bases: &[DetectorBasis],
+    gpus: Option<String>,
 ) -> Result<Recorder> {
     fs::create_dir_all(train_dir).map_err(TrainError::io("create", train_dir))?;
     let path = train_dir.join("local_settings.yaml");
     if resume.is_none() || !path.exists() {
         let written = replace_file(&path, |out| out.write_all(local.to_yaml().as_bytes()));
+        written.map_err(TrainError::io("write", &path))?;
+    }
+    if let Some(report) = gpus {
+        let path = train_dir.join("info_gpus.txt");
+        let written = replace_file(&path, |out| out.write_all(report.as_bytes()));
         written.map_err(TrainError::io("write", &path))?;
     }
     for basis in bases {

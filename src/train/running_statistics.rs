@@ -58,11 +58,19 @@ impl RunningStatistics {
         copy(&self.kept, &mut self.flat)
     }
 
+    /// The same where `found` (`[1]`) is not zero, without a look at it.
+    pub fn bring_back_where(&mut self, found: &Tensor) -> Result<()> {
+        if let (Some(kept), Some(flat)) = (&self.kept, &mut self.flat) {
+            no_grad(|| flat.f_copy_(&kept.f_where_self(&found.f_gt(0)?, flat)?))?;
+        }
+        Ok(())
+    }
+
     /// The statistics of all ranks, `[ranks, n]`, where each has its own: what a run inside an epoch goes on from. All ranks
     /// call this together.
     pub fn of_ranks(&self, world: &World) -> Result<Option<Tensor>> {
         match &self.flat {
-            Some(flat) if self.per_rank && world.size > 1 => Ok(Some(world.collectives().all_gather(flat)?)),
+            Some(flat) if self.per_rank && world.size > 1 => Ok(Some(world.network_collectives().all_gather(flat)?)),
             _ => Ok(None),
         }
     }
@@ -83,7 +91,7 @@ impl RunningStatistics {
     pub fn average(&mut self, world: &World) -> Result<()> {
         if let (Some(flat), true) = (&mut self.flat, self.per_rank && world.size > 1) {
             let _ = no_grad(|| flat.f_div_scalar_(world.size as f64))?;
-            world.collectives().all_reduce_sum(flat)?;
+            world.network_collectives().all_reduce_sum(flat)?;
         }
         Ok(())
     }

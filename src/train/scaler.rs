@@ -42,6 +42,17 @@ impl GradScaler {
         self.scale
     }
 
+    /// Steps since the scale changed.
+    pub(super) fn growth_tracker(&self) -> u64 {
+        self.growth_tracker
+    }
+
+    /// Growth and backoff factor, and the growth interval, of one that is enabled: what a device needs to do the same.
+    pub(super) fn rule(&self) -> Option<([f64; 2], i64)> {
+        let factors = [self.growth_factor, self.backoff_factor];
+        self.enabled.then_some((factors, self.growth_interval as i64))
+    }
+
     /// After each step, made or not: whether its gradient was finite. The ranks' reduced gradients are the same, so their
     /// scales stay the same too.
     pub fn update(&mut self, finite: bool) {

@@ -15,7 +15,6 @@ use crate::settings::{LocalSettings, StageSettings};
 use crate::spmd::World;
 use anyhow::Result;
 use std::time::Instant;
-use tch::Device;
 
 /// Data threads of a rank when the settings do not say. The pipeline makes thousands of samples per second and thread.
 pub const DATA_THREADS: usize = 1;
@@ -202,6 +201,9 @@ impl Session<'_> {
         if let Some(line) = tools.stepper.communication.take_report() {
             log::info!("{line}");
         }
+        if let Some(line) = self.world.memory_report()? {
+            log::info!("{line}");
+        }
         tools.stepper.statistics.average(self.world)?;
         compare_replicas(self.world, self.model.state())?;
 
@@ -283,7 +285,7 @@ impl Session<'_> {
     /// With the draws of this epoch.
     fn test(&mut self, stage: &StageSettings, loaders: &StageLoaders, epoch: u64) -> Result<Tested> {
         let mut info = self.loss_info(Mode::Eval, epoch, stage.batch_size, loaders.test.len());
-        let precision = Precision::new(stage, Device::Cpu);
+        let precision = Precision::new(stage, self.world.device());
         let (model, test, interrupts) = (self.model.as_ref(), &loaders.test, &mut self.interrupts);
         match test_epoch(self.world, model, &precision, test, interrupts, epoch, &mut info)? {
             EpochEnd::Complete => Ok(Tested::Loss(info.average()?)),

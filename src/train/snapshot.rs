@@ -120,7 +120,7 @@ impl Identity {
             spmd.set("early_stopping", early_stopping.state());
         }
         if let Some(of_ranks) = moment.rank_statistics {
-            spmd.set(RANK_STATISTICS, of_ranks.shallow_clone());
+            spmd.set(RANK_STATISTICS, of_ranks.to_device(Device::Cpu));
         }
         spmd.set("scaler", moment.stepper.precision.scaler.state());
         if let Some(norms) = &moment.stepper.norms {

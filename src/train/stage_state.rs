@@ -25,13 +25,14 @@ impl StageState {
     /// # Errors
     /// What libtorch refuses.
     pub fn new(stage: &StageSettings, parameters: Vec<Tensor>) -> Result<StageState> {
+        let device = parameters.first().map_or(Device::Cpu, Tensor::device);
         let mut optimizer = Optimizer::new(&stage.optimizer, parameters)?;
         let scheduler = Scheduler::new(&stage.scheduler, &mut optimizer);
         Ok(StageState {
             optimizer,
             scheduler,
             early_stopping: stage.early_stopping.as_ref().map(EarlyStopping::new),
-            scaler: Precision::new(stage, Device::Cpu).scaler,
+            scaler: Precision::new(stage, device).scaler,
             noise_scale: NoiseScale::default(),
             loss_sums: None,
             rank_statistics: None,

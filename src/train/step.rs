@@ -1,6 +1,7 @@
 //! One optimizer step: the algorithm, from top to bottom.
 
 use super::interrupts::{Interrupts, WISHES};
+use super::late_steps::UnreadStep;
 use super::stepper::Stepper;
 use super::{Precision, PHASES};
 use crate::data::{Batch, DataError};
@@ -54,6 +55,42 @@ pub struct StepEnd {
     pub reduced: Reduced,
 }
 
+/// A step that was begun.
+pub enum BegunStep {
+    Ended(StepEnd),
+    /// The device decides on it, and what came of it is on its way.
+    Unread(UnreadStep),
+}
+
+impl BegunStep {
+    /// What came of it. Steps end in the order in which they were begun, on all ranks.
+    ///
+    /// # Errors
+    /// Of a step that the device decides on, what [`train_step`] says of others: too many of them without a finite loss and
+    /// gradient, an operation that failed.
+    pub fn end(self, stepper: &mut Stepper) -> Result<StepEnd> {
+        match self {
+            BegunStep::Ended(end) => Ok(end),
+            BegunStep::Unread(step) => stepper.settle(step),
+        }
+    }
+}
+
+/// [`begin_step`], and what came of it.
+///
+/// # Errors
+/// As [`begin_step`] and [`BegunStep::end`].
+pub fn train_step(
+    model: &dyn PosteriorModel,
+    stepper: &mut Stepper,
+    interrupts: &mut Interrupts,
+    place: (u64, usize),
+    batches: &mut dyn Iterator<Item = Result<Batch, DataError>>,
+    clock: &mut dyn StepClock,
+) -> Result<StepEnd> {
+    begin_step(model, stepper, interrupts, place, batches, clock)?.end(stepper)
+}
+
 /// Makes an optimizer step of the next `stepper.passes` batches, the first of which has this number in this epoch. The
 /// gradient is that of the mean over the passes of the mean loss over the global batch: every rank scales its share by the
 /// global count, and the reduction is a sum. All ranks call this together.
@@ -61,14 +98,14 @@ pub struct StepEnd {
 /// # Errors
 /// Batches that end too early or cannot be made, a failing collective, an operation that libtorch refuses, too many steps in
 /// a row without a finite loss and gradient.
-pub fn train_step(
+pub fn begin_step(
     model: &dyn PosteriorModel,
     stepper: &mut Stepper,
     interrupts: &mut Interrupts,
     (epoch, first_batch): (u64, usize),
     batches: &mut dyn Iterator<Item = Result<Batch, DataError>>,
     clock: &mut dyn StepClock,
-) -> Result<StepEnd> {
+) -> Result<BegunStep> {
     let passes = stepper.passes;
     stepper.begin()?;
     clock.lap(StepPart::Update);
@@ -92,20 +129,18 @@ pub fn train_step(
     let reduced = stepper.reducer.finish()?;
     clock.lap(StepPart::Reduction);
 
-    let received = Received::of(&reduced)?;
+    if stepper.late.is_some() {
+        let unread = stepper.step_late(reduced, step.samples)?;
+        clock.lap(StepPart::Update);
+        return Ok(BegunStep::Unread(unread));
+    }
+    let received = Received::of(&reduced.scalars, &reduced.of_ranks)?;
     if let Some(norms) = &mut stepper.norms {
         norms.hear(&received.column(NORM));
     }
-    let loss_is_finite = stepper.step(&reduced, received.mean_loss, step.samples)?;
+    stepper.step(&reduced, received.mean_loss, step.samples)?;
     clock.lap(StepPart::Update);
-    Ok(StepEnd {
-        mean_loss: received.mean_loss,
-        loss_is_finite,
-        samples: step.samples,
-        wishes: received.wishes,
-        slowest: received.slowest(),
-        reduced,
-    })
+    Ok(BegunStep::Ended(received.end_of(step.samples, reduced)))
 }
 
 fn next(batches: &mut dyn Iterator<Item = Result<Batch, DataError>>) -> Result<Batch, DataError> {
@@ -162,36 +197,52 @@ fn send_along(stepper: &mut Stepper, mean: &Tensor, wishes: [f64; WISHES], times
     told[NORM] = stepper.norms.as_ref().map_or(0.0, |norms| norms.own());
     stepper.reducer.set_rank_values(&told)?;
 
+    let mut numbers = [0.0; 1 + WISHES];
+    numbers[FIRST_WISH as usize..].copy_from_slice(&wishes);
+    stepper.reducer.set_scalars(&numbers)?;
     let _no_gradients = tch::no_grad_guard();
-    let scalars = stepper.reducer.scalars();
-    scalars.f_select(0, LOSS)?.f_copy_(mean)?;
-    scalars
-        .f_narrow(0, FIRST_WISH, WISHES as i64)?
-        .f_copy_(&Tensor::from_slice(&wishes))?;
+    stepper.reducer.scalars().f_select(0, LOSS)?.f_copy_(mean)?;
     Ok(())
 }
 
-/// What came with a step's gradients. It lies in host memory, so reading it waits for nothing.
-struct Received {
-    mean_loss: f64,
+/// What came with a step's gradients.
+pub(super) struct Received {
+    pub mean_loss: f64,
     wishes: [f64; WISHES],
     /// What each rank told.
     of_ranks: Vec<[f64; RANK_SLOTS]>,
 }
 
 impl Received {
-    fn of(reduced: &Reduced) -> Result<Received> {
+    /// The step's mean loss, `[]`, where it came.
+    pub fn loss(reduced: &Reduced) -> Result<Tensor> {
+        Ok(reduced.scalars.f_select(0, LOSS)?)
+    }
+
+    /// From [`Reduced::scalars`] and [`Reduced::of_ranks`]. Where they lie in host memory, reading them waits for nothing.
+    pub fn of(scalars: &Tensor, of_ranks: &Tensor) -> Result<Received> {
         let host = |tensor: &Tensor| -> Result<Vec<f64>> {
             let flat = tensor.f_reshape([-1])?.f_to_kind(Kind::Double)?;
             Ok(Vec::try_from(&flat)?)
         };
-        let (scalars, told) = (host(&reduced.scalars)?, host(&reduced.of_ranks)?);
+        let (scalars, told) = (host(scalars)?, host(of_ranks)?);
         let of_rank = |told: &[f64]| std::array::from_fn(|place| told[place]);
         Ok(Received {
             mean_loss: scalars[LOSS as usize],
             wishes: std::array::from_fn(|wish| scalars[FIRST_WISH as usize + wish]),
             of_ranks: told.chunks_exact(RANK_SLOTS).map(of_rank).collect(),
         })
+    }
+
+    pub fn end_of(&self, samples: u64, reduced: Reduced) -> StepEnd {
+        StepEnd {
+            mean_loss: self.mean_loss,
+            loss_is_finite: self.mean_loss.is_finite(),
+            samples,
+            wishes: self.wishes,
+            slowest: self.slowest(),
+            reduced,
+        }
     }
 
     fn column(&self, place: usize) -> Vec<f64> {

@@ -12,6 +12,7 @@ mod basis_cache;
 mod bench;
 mod check;
 mod command_line;
+mod devices;
 mod dingo;
 mod export;
 mod failures;

@@ -25,12 +25,7 @@ fn the_demo_trains() {
 /// Where it stands, with the settings it has, but not on its data.
 #[test]
 fn the_example_for_production_is_understood() {
-    let mut text = std::fs::read_to_string(in_repository("settings/npe.yaml")).unwrap();
-    if let Err(error) = Settings::parse(&text, "npe.yaml") {
-        // Until there is training on GPUs.
-        assert!(error.to_string().contains("local.device: found 'cuda'"), "{error}");
-        text = text.replace("device: cuda", "device: cpu");
-    }
+    let text = std::fs::read_to_string(in_repository("settings/npe.yaml")).unwrap();
     let settings = Settings::parse(&text, "npe.yaml").unwrap();
     let [pretraining, finetuning] = &settings.train.stages[..] else {
         panic!("{} stages", settings.train.stages.len())

@@ -51,7 +51,6 @@ fn what_is_not_supported_yet_is_told_as_such() {
         ),
         ("training.stage_0.optimizer", "{type: lbfgs}"),
         ("training.stage_0.optimizer", "{type: adam, maximize: true}"),
-        ("local.device", "cuda"),
     ];
     for (key, yaml) in cases {
         let message = message(key, yaml);

@@ -8,12 +8,8 @@ use dingo_spmd::settings::{
 #[test]
 fn the_production_example_is_dingos() {
     let text = text_of("settings/npe.yaml");
-    let refused = Settings::parse(&text, "npe.yaml").unwrap_err().to_string();
-    assert!(
-        refused.contains("local.device: found 'cuda': not supported yet"),
-        "{refused}"
-    );
-    let settings = Settings::parse(&text.replace("device: cuda", "device: cpu"), "npe.yaml").unwrap();
+    let settings = Settings::parse(&text, "npe.yaml").unwrap();
+    assert_eq!(settings.local.device, Device::Cuda);
     let (flow, embedding) = (&settings.train.model.posterior, &settings.train.model.embedding);
     assert_eq!(flow.num_flow_steps, 30);
     assert_eq!(

@@ -3,7 +3,7 @@
 
 use super::rule::UpdateRule;
 use crate::settings::Value;
-use crate::torch_ext::{AdamOptions, ElementUpdate};
+use crate::torch_ext::{AdamOptions, ElementUpdate, FusedAdamOptions};
 use crate::train::saved_state::SavedState;
 use crate::train::TrainError;
 
@@ -71,6 +71,18 @@ impl UpdateRule for Adam {
             // As PyTorch: AdamW insists, Adam follows the file (which lacks the key when old).
             decoupled_weight_decay: self.decoupled_weight_decay || saved.bool_or("decoupled_weight_decay", false)?,
         }))
+    }
+
+    fn fused_adam(&self, lr: f64) -> Option<FusedAdamOptions> {
+        Some(FusedAdamOptions {
+            lr,
+            beta1: self.betas.0,
+            beta2: self.betas.1,
+            weight_decay: self.weight_decay,
+            eps: self.eps,
+            amsgrad: self.amsgrad,
+            decoupled_weight_decay: self.decoupled_weight_decay,
+        })
     }
 
     fn element(&self, lr: f64, updates: u64) -> ElementUpdate {

@@ -2,6 +2,7 @@
 
 mod adagrad;
 mod adam;
+mod late;
 mod rmsprop;
 mod rule;
 mod sgd;
@@ -26,6 +27,8 @@ pub struct Optimizer {
     lr: f64,
     /// Set once a scheduler that computes from the initial rate is attached.
     initial_lr: Option<f64>,
+    /// The counts of updates on the device, by parameter, once steps are decided there.
+    device_updates: Vec<Option<Tensor>>,
 }
 
 impl Optimizer {
@@ -42,6 +45,7 @@ impl Optimizer {
             rule,
             lr: rule::learning_rate(settings),
             initial_lr: None,
+            device_updates: Vec::new(),
         })
     }
 
@@ -56,15 +60,7 @@ impl Optimizer {
 
     /// As [`Optimizer::step`], with the gradients times `inverse_scale`; they themselves stay as they are.
     pub fn step_unscaled(&mut self, inverse_scale: f64) -> Result<(), TrainError> {
-        let mut gradients = Vec::with_capacity(self.parameters.len());
-        for (parameter, state) in self.parameters.iter().zip(&mut self.states) {
-            let gradient = parameter.requires_grad().then(|| parameter.f_grad()).transpose()?;
-            let gradient = gradient.filter(Tensor::defined);
-            if gradient.is_some() && state.is_none() {
-                *state = Some(self.rule.new_state(parameter)?);
-            }
-            gradients.push(gradient);
-        }
+        let gradients = self.gradients()?;
         let parameters = self.parameters.iter().zip(&self.states).zip(&gradients);
         let updates = parameters.filter_map(|((parameter, state), gradient)| {
             let state = state.as_ref()?;
@@ -76,15 +72,30 @@ impl Optimizer {
             })
         });
         update_in_place(&updates.collect::<Vec<_>>(), inverse_scale)?;
-        for (state, _) in self
-            .states
-            .iter_mut()
-            .zip(&gradients)
-            .filter(|(_, gradient)| gradient.is_some())
-        {
+        self.count_update(&gradients);
+        Ok(())
+    }
+
+    /// The gradient of each parameter that is to be updated, which has a state from here on.
+    fn gradients(&mut self) -> Result<Vec<Option<Tensor>>, TrainError> {
+        let mut gradients = Vec::with_capacity(self.parameters.len());
+        for (parameter, state) in self.parameters.iter().zip(&mut self.states) {
+            let gradient = parameter.requires_grad().then(|| parameter.f_grad()).transpose()?;
+            let gradient = gradient.filter(Tensor::defined);
+            if gradient.is_some() && state.is_none() {
+                *state = Some(self.rule.new_state(parameter)?);
+            }
+            gradients.push(gradient);
+        }
+        Ok(gradients)
+    }
+
+    /// Parameters with a gradient were updated.
+    fn count_update(&mut self, gradients: &[Option<Tensor>]) {
+        let updated = self.states.iter_mut().zip(gradients);
+        for (state, _) in updated.filter(|(_, gradient)| gradient.is_some()) {
             state.iter_mut().for_each(|state| state.updates += 1);
         }
-        Ok(())
     }
 
     /// Fills every gradient with zeros in place, so that gradients which are views into flat buckets stay views.

@@ -5,7 +5,7 @@ use super::adam::Adam;
 use super::rmsprop::RmsProp;
 use super::sgd::Sgd;
 use crate::settings::{OptimizerSettings, Value};
-use crate::torch_ext::ElementUpdate;
+use crate::torch_ext::{ElementUpdate, FusedAdamOptions};
 use crate::train::saved_state::SavedState;
 use crate::train::TrainError;
 use std::fmt::Debug;
@@ -39,6 +39,11 @@ pub(super) trait UpdateRule: Debug {
 
     /// What the update with number `updates` (from 1) does to each element, with the slots in their order.
     fn element(&self, lr: f64, updates: u64) -> ElementUpdate;
+
+    /// The options of a rule that a device can apply or not, as it finds the gradients.
+    fn fused_adam(&self, _lr: f64) -> Option<FusedAdamOptions> {
+        None
+    }
 
     fn new_state(&self, parameter: &Tensor) -> Result<ParameterState, TchError> {
         let slots = self

@@ -98,6 +98,7 @@ impl Optimizer {
         self.lr = lr;
         self.initial_lr = initial_lr;
         self.states = states;
+        self.device_updates.clear();
         Ok(())
     }
 }
