@@ -74,7 +74,7 @@ impl World {
         let seen = visible_gpus();
         let identities: Vec<u8> = seen.iter().flatten().flat_map(|gpu| gpu.uuid).collect();
         let identities = self.gather_slices(&identities)?;
-        let none_since = seen.as_ref().err().map_or_else(String::new, |error| none_since(error));
+        let none_since = seen.as_ref().err().map_or_else(String::new, none_since);
         let none_since = self.gather_strings(&none_since)?;
         let nodes = self.gather(self.node as u64)?;
         let identity = |bytes: &[u8]| -> Identity { std::array::from_fn(|place| bytes[place]) };
