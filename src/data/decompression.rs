@@ -67,14 +67,17 @@ impl Decompression {
     /// What [`Decompression::stretch`] works on, from stored rows of (re, im) pairs: with a basis, the real parts, the
     /// imaginary parts and their sums, `[3, rows, size]`.
     pub fn prepare(&self, mut stored: Vec<f32>, rows: usize) -> Result<Tensor, DataError> {
-        let (rows, width) = (rows as i64, stored.len().checked_div(rows).unwrap_or(0) as i64);
+        let rows = rows as i64;
         match &self.kind {
-            DecompressionKind::Basis(_) => {
-                return Ok(Tensor::f_from_slice(&planes(&stored))?.f_view([3, rows, width / 2])?)
+            DecompressionKind::Basis(weights) => {
+                let size = handle(weights, 0).size()[1];
+                return Ok(Tensor::f_from_slice(&planes(&stored))?.f_view([3, rows, size])?);
             }
             DecompressionKind::Scale(scale) => self.blank_below_f_min(&mut stored, Some(scale)),
             DecompressionKind::None => self.blank_below_f_min(&mut stored, None),
         }
+        // Also of no rows, as the share of a rank may be.
+        let width = (stored.len() as i64).checked_div(rows).unwrap_or(2 * self.bins as i64);
         Ok(Tensor::f_from_slice(&stored)?.f_view([rows, width])?)
     }
 
