@@ -5,7 +5,7 @@ use super::statistics::{median, Quartiles};
 use super::stopwatch::{PartTimes, Stopwatch};
 use super::subject::{again_and_again, Trainee};
 use crate::data::{Batch, DataError};
-use crate::spmd::World;
+use crate::spmd::{hidden_share, World};
 use crate::torch_ext::OpCounter;
 use crate::train::{train_step, StepEnd};
 use anyhow::Result;
@@ -81,7 +81,7 @@ pub fn measure(
         communication: Communication {
             collectives: collectives as f64 / steps as f64,
             bytes: bytes as f64 / steps as f64,
-            hidden_share: (communicating > 0.0).then(|| (1.0 - waited / communicating).clamp(0.0, 1.0)),
+            hidden_share: hidden_share(communicating, waited),
         },
     })
 }

@@ -32,5 +32,5 @@ pub use error::SpmdError;
 pub use failure::abort_job;
 pub use nccl::NcclCollectives;
 pub use number::Number;
-pub use reducer::{GradientReducer, Reduced, ReducerOptions, RANK_SLOTS, SCALAR_SLOTS};
+pub use reducer::{hidden_share, GradientReducer, Reduced, ReducerOptions, RANK_SLOTS, SCALAR_SLOTS};
 pub use world::{mpi_library, World};

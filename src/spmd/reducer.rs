@@ -63,13 +63,10 @@ pub struct Reduced {
     pub waited: Duration,
 }
 
-impl Reduced {
-    /// The share of the communication that was hidden behind the backward pass, from 0 to 1; nothing without
-    /// communication.
-    pub fn hidden_share(&self) -> Option<f64> {
-        let communicating = self.communicating.as_secs_f64();
-        (communicating > 0.0).then(|| (1.0 - self.waited.as_secs_f64() / communicating).clamp(0.0, 1.0))
-    }
+/// The share of the communication that was hidden behind the backward pass, from 0 to 1, of the seconds in which any was
+/// under way and those in which steps waited for it; nothing without communication.
+pub fn hidden_share(communicating: f64, waited: f64) -> Option<f64> {
+    (communicating > 0.0).then(|| (1.0 - waited / communicating).clamp(0.0, 1.0))
 }
 
 /// Owns the gradients of the trainable parameters and sums them over ranks.

@@ -1,6 +1,6 @@
 //! What the ranks of a run say to one another in its steps, and how long that takes.
 
-use crate::spmd::{Reduced, Traffic, World};
+use crate::spmd::{hidden_share, Reduced, Traffic, World};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ impl Communication {
         }
         let per_step = |sum: f64| sum / sums.steps as f64;
         let (reducing, waited) = (sums.reducing.as_secs_f64(), sums.waited.as_secs_f64());
-        let hidden = (1.0 - waited / reducing.max(f64::MIN_POSITIVE)).clamp(0.0, 1.0);
+        let hidden = hidden_share(reducing, waited).unwrap_or(0.0);
         let collectives = per_step(sums.collectives as f64);
         Some(format!(
             "Communication per step: {collectives:.0} collective{}, {:.2} MB; the gradients take {:.1} ms, {:.0}% of it hidden \

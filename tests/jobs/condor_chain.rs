@@ -1,6 +1,7 @@
 //! Jobs of HTCondor that follow one another to the end, run by the stand-in `tests/jobs/condor_submit`.
 
 use crate::common::{self, skipped, PATIENCE};
+use crate::prepared;
 use crate::workplace::{history, in_repository, parameters, program, Workplace, COMPLETE, STOPPED};
 use std::path::Path;
 use std::process::Command;
@@ -36,16 +37,6 @@ fn submit(workplace: &Workplace) -> Command {
     command
 }
 
-fn prepare(workplace: &Workplace) {
-    std::fs::create_dir_all(workplace.train_dir()).unwrap();
-    workplace.write_settings();
-    std::fs::copy(
-        workplace.settings_file(),
-        workplace.train_dir().join("train_settings.yaml"),
-    )
-    .unwrap();
-}
-
 fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
@@ -72,7 +63,7 @@ fn jobs(workplace: &Workplace) -> usize {
 #[test]
 fn jobs_follow_one_another_until_the_training_is_complete() {
     let workplace = one_epoch_a_job();
-    prepare(&workplace);
+    prepared(&workplace);
     let mut first = submit(&workplace);
     first
         .arg("--exit-command")
@@ -102,7 +93,7 @@ fn jobs_follow_one_another_until_the_training_is_complete() {
 #[test]
 fn a_job_that_is_ordered_to_end_leaves_a_checkpoint_and_no_further_job() {
     let workplace = Workplace::toy().with("training.stage_0.epochs", "10000");
-    prepare(&workplace);
+    prepared(&workplace);
     common::run(submit(&workplace)).assert_status(COMPLETE);
     let log = workplace.train_dir().join("info.out");
     let begin = Instant::now();
@@ -203,7 +194,7 @@ fn jobs_on_several_machines_follow_one_another() {
         return;
     };
     let workplace = one_epoch_a_job().with("local.num_nodes", "2");
-    prepare(&workplace);
+    prepared(&workplace);
     let mut first = submit(&workplace);
     first
         .arg("--exit-command")

@@ -11,7 +11,8 @@ mod slurm_script;
 mod workplace;
 
 use dingo_spmd::jobs::Job;
-use dingo_spmd::settings::{yaml, Device, LocalSettings};
+use dingo_spmd::settings::{yaml, LocalSettings};
+use workplace::Workplace;
 
 /// A training in `/runs/npe`.
 fn job() -> Job {
@@ -27,11 +28,17 @@ fn job() -> Job {
 /// A `local` section for GPUs.
 fn local(text: &str) -> LocalSettings {
     let mut value = yaml::read(text).expect("YAML").value;
-    // Until training on GPUs is there, the settings refuse it.
-    value["device"] = "cpu".into();
-    let local = LocalSettings::from_value(value).unwrap_or_else(|error| panic!("{text}: {error}"));
-    LocalSettings {
-        device: Device::Cuda,
-        ..local
-    }
+    value["device"] = "cuda".into();
+    LocalSettings::from_value(value).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+/// A train dir as Dingo's users prepare it: with train_settings.yaml in it.
+fn prepared(workplace: &Workplace) {
+    std::fs::create_dir_all(workplace.train_dir()).unwrap();
+    workplace.write_settings();
+    std::fs::copy(
+        workplace.settings_file(),
+        workplace.train_dir().join("train_settings.yaml"),
+    )
+    .unwrap();
 }

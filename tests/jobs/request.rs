@@ -1,18 +1,8 @@
 //! What `submit` is asked for, and what it refuses before it writes anything.
 
 use crate::common::{self, Ended};
+use crate::prepared;
 use crate::workplace::{in_repository, program, Workplace, BAD_INPUT, COMPLETE, FAILED, STOPPED};
-
-/// A train dir as Dingo's users prepare it: with train_settings.yaml in it.
-fn prepared(workplace: &Workplace) {
-    std::fs::create_dir_all(workplace.train_dir()).unwrap();
-    workplace.write_settings();
-    std::fs::copy(
-        workplace.settings_file(),
-        workplace.train_dir().join("train_settings.yaml"),
-    )
-    .unwrap();
-}
 
 fn submit(workplace: &Workplace, scheduler: &str, arguments: &[&str]) -> Ended {
     let mut command = program(1);
